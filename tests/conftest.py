@@ -115,7 +115,6 @@ def in_continuous_integration() -> bool:
 
 
 _IN_MEMORY = Path("/dev/shm")  # noqa: S108 - its subdirectories are made by tempfile
-_ENOUGH_BYTES = 512 << 20
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -123,7 +122,7 @@ def simulated_files_in_memory(tmp_path_factory: pytest.TempPathFactory) -> Itera
     """Hundreds of small files of a simulated host change a second: on a disk they cost twice what the exporter does."""
     tmp_path_factory.getbasetemp()  # pytest's own folder, which outlives the session, stays where it is
     before = tempfile.tempdir
-    if _IN_MEMORY.is_dir() and shutil.disk_usage(_IN_MEMORY).free > _ENOUGH_BYTES:
+    if _IN_MEMORY.is_dir() and shutil.disk_usage(_IN_MEMORY).free > 512 << 20:
         tempfile.tempdir = str(_IN_MEMORY)
     yield
     tempfile.tempdir = before

@@ -37,7 +37,6 @@ OTHERWISE = {ast.In: "not in", ast.NotIn: "in", ast.Is: "is not", ast.IsNot: "is
 ARITHMETIC = {ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.FloorDiv: "*", ast.Mod: "*"}
 """Without ``/``, which mostly joins paths: as ``*`` it raises in the first test."""
 TIERS = {"sample_fast_seconds": "sample_medium_seconds", "sample_medium_seconds": "sample_fast_seconds"}
-BOUNDS = {"min": "max", "max": "min"}
 EASE = re.compile(r"\bease\b|\bEASE\b")
 QUANTITY = re.compile(
     r"second|share|ratio|limit|wait|hold|low|high|most|least|count|bytes|window|deadline|interval|after"
@@ -139,7 +138,7 @@ class Finder:
                 test_text, body_text, other = map(self._source, (test, body, orelse))
                 yield self._instead(node, "choice", f"({other} if {test_text} else {body_text})")
             case ast.Call(func=ast.Name(id="min" | "max" as name) as function):
-                yield self._instead(function, "bound", BOUNDS[name])
+                yield self._instead(function, "bound", {"min": "max", "max": "min"}[name])
             case ast.Attribute(attr=name, value=value) if name in TIERS:
                 yield self._instead(node, "threshold", f"{self._source(value)}.{TIERS[name]}")
             case ast.Constant(value=int() | float() as number) if is_quantity and not isinstance(number, bool):
@@ -196,10 +195,6 @@ def _is_text(node: ast.BinOp) -> bool:
     )
 
 
-def mutations_of(path: Path, text: str) -> Iterator[Mutation]:
-    return Finder(path, text).all()
-
-
 def drawn(count: int, seed: int, areas: Sequence[str] = ()) -> list[Mutation]:
     """So many mutations of the package, each kind as often, each from another folder than the one before.
 
@@ -211,7 +206,7 @@ def drawn(count: int, seed: int, areas: Sequence[str] = ()) -> list[Mutation]:
     by_place: dict[tuple[str, Path], list[Mutation]] = {}
     for path in sorted((REPOSITORY / SOURCES).rglob("*.py")):
         name = path.relative_to(REPOSITORY)
-        for mutation in mutations_of(name, path.read_text(encoding="utf-8")):
+        for mutation in Finder(name, path.read_text(encoding="utf-8")).all():
             if not areas or str(mutation.folder).startswith(tuple(areas)):
                 by_place.setdefault((mutation.kind, mutation.folder), []).append(mutation)
     chance = random.Random(seed)

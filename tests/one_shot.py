@@ -26,13 +26,10 @@ def look_at(
     clock = VirtualClock()
     begin = max(0.0, at_seconds - seconds - _SETTLING_SECONDS)
     with simulated_machine(scenario, clock=clock, starting_at=begin) as simulated:
-        used = simulated.remembering(config or _config_of(scenario))
+        of_scenario = {Origin.SCENARIO: scenario.exporter_options}
+        plain = combined(all_options(COLLECTOR_SWITCHES), of_scenario, Config(simulate=scenario.name))
+        used = simulated.remembering(config or plain)
         return measure(simulated.machine, used, seconds, patience_seconds).report
-
-
-def _config_of(scenario: Scenario) -> Config:
-    options = all_options(COLLECTOR_SWITCHES)
-    return combined(options, {Origin.SCENARIO: scenario.exporter_options}, Config(simulate=scenario.name))
 
 
 def finding(report: Report, code: str) -> Finding:

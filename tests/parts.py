@@ -32,9 +32,6 @@ IN_REAL_TIME = (
 )
 """Files whose tests watch real programs or threads do something in time, by how their paths begin."""
 
-GIVES_WAY_BY = 5
-"""The niceness of all other tests."""
-
 NOT_FULL, ONLY_FULL = "not full", "full"
 """The choices of `make test` and `make full`."""
 
@@ -71,7 +68,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Let tests that only compute give way to those whose servers would otherwise be late."""
     if os.geteuid() == 0:  # nobody else could take it back
-        os.setpriority(os.PRIO_PROCESS, 0, 0 if name_of(item.path).startswith(IN_REAL_TIME) else GIVES_WAY_BY)
+        os.setpriority(os.PRIO_PROCESS, 0, 0 if name_of(item.path).startswith(IN_REAL_TIME) else 5)
     return (yield)
 
 

@@ -132,18 +132,14 @@ def test_a_folder_becomes_the_annotation_that_the_sidecar_reads(tmp_path: Path) 
         assert render({"dashboards": dashboards}, chart).only("ConfigMap")["metadata"]["annotations"] == expected
 
 
-def _applied_bytes(each: dict[str, Any]) -> int:
-    """Size of the object as ``kubectl apply`` writes it into its annotation: Go escapes ``<``, ``>`` and ``&``."""
-    text = json.dumps(each, separators=(",", ":"), ensure_ascii=False)
-    return len(re.sub("[<>&]", r"\\u0000", text).encode())
-
-
 def test_every_object_can_be_applied_with_the_room_that_is_documented(repository: Path) -> None:
     values = {"dashboards": {"enabled": True}, "prometheusRule": {"enabled": True}}
     objects = render(values).objects
     dashboards = [each for each in objects if each["kind"] == "ConfigMap"]
     assert [len(each["data"]) for each in dashboards] == [1] * len(list(CHART.glob("files/dashboards/*.json")))
-    sizes = {each["metadata"]["name"]: _applied_bytes(each) for each in objects}
+    texts = {each["metadata"]["name"]: json.dumps(each, separators=(",", ":"), ensure_ascii=False) for each in objects}
+    # As `kubectl apply` writes it into its annotation: Go escapes "<", ">" and "&".
+    sizes = {name: len(re.sub("[<>&]", r"\\u0000", text).encode()) for name, text in texts.items()}
     assert {name: size for name, size in sizes.items() if size > LARGEST_ANNOTATION} == {}
     page = " ".join((repository / "docs/kubernetes.md").read_text(encoding="utf-8").split())
     (documented,) = re.findall(r"no object of the chart has more than (\d+) kB", page)

@@ -62,24 +62,18 @@ def test_processes_and_names_of_containers_take_the_hosts_pid_namespace_and_no_m
     assert (names in rendered.container["args"]) == ("containerNames" in features)
 
 
-def test_the_kubelets_socket_takes_its_owner_without_capabilities() -> None:
+def test_the_kubelets_socket_takes_its_owner_without_capabilities_and_does_without_the_hosts_processes() -> None:
     rendered = _with("hostPID", "podResources")
     assert rendered.pod["securityContext"]["runAsUser"] == 0
     assert rendered.pod["securityContext"]["runAsNonRoot"] is False
     assert rendered.container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert rendered.container["securityContext"]["allowPrivilegeEscalation"] is False
-
-
-def test_the_kubelets_socket_does_without_the_hosts_processes() -> None:
     assert _with("podResources").pod["hostPID"] is False
 
 
-def test_memory_maps_take_one_capability() -> None:
+def test_memory_maps_take_one_capability_and_the_kernel_log_a_privileged_container() -> None:
     security = _with("hostPID", "processMemoryLocality").container["securityContext"]
     assert security["capabilities"] == {"drop": ["ALL"], "add": ["SYS_PTRACE"]}
-
-
-def test_the_kernel_log_takes_a_privileged_container() -> None:
     rendered = _with("kernelLog")
     assert rendered.container["securityContext"] == {"readOnlyRootFilesystem": True, "privileged": True}
     assert rendered.pod["securityContext"]["runAsUser"] == 0
@@ -144,7 +138,7 @@ def _owner_of_state(values: dict[str, Any]) -> dict[str, Any]:
     return container
 
 
-def test_the_folder_of_the_state_is_given_to_the_exporters_user_with_one_capability() -> None:
+def test_the_folder_of_the_state_is_given_to_whatever_user_the_pod_has_with_one_capability() -> None:
     owner = _owner_of_state({})
     assert owner["command"] == ["chown", f"{UNPRIVILEGED}:{UNPRIVILEGED}", "/var/lib/gpu-triage"]
     assert owner["image"] == render().container["image"]
@@ -156,17 +150,11 @@ def test_the_folder_of_the_state_is_given_to_the_exporters_user_with_one_capabil
         "capabilities": {"drop": ["ALL"], "add": ["CHOWN"]},
     }
     assert owner["volumeMounts"] == [{"name": "state", "mountPath": "/var/lib/gpu-triage"}]
-
-
-@pytest.mark.parametrize(
-    ("values", "user"),
-    [
+    for values, user in (
         ({"features": {"podResources": {"enabled": True}}}, "0:0"),
         ({"podSecurityContext": {"runAsUser": 1000, "runAsGroup": 2000}}, "1000:2000"),
-    ],
-)
-def test_the_folder_of_the_state_is_given_to_whatever_user_the_pod_has(values: dict[str, Any], user: str) -> None:
-    assert _owner_of_state(values)["command"][1] == user
+    ):
+        assert _owner_of_state(values)["command"][1] == user
 
 
 def test_the_init_container_has_the_selinux_type_of_the_exporter_and_a_privileged_exporter_has_none() -> None:

@@ -17,7 +17,6 @@ from tests.rules.rulefile import alerts, read_rules, rule_files
 RECIPES = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes" / "values"
 PLATFORMS = tuple(path.stem for path in sorted(RECIPES.glob("*.yaml")) if path.stem != "device-list-mount")
 CUSTOM = {"ServiceMonitor", "PrometheusRule"}
-MOUNTED_LIST = "/var/run/nvidia-container-devices/all"
 
 
 def _values(*names: str) -> dict[str, Any]:
@@ -43,7 +42,7 @@ def test_kubernetes_takes_what_a_recipe_renders(path: Path) -> None:
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
-def test_the_values_of_a_platform_turn_on_everything(platform: str) -> None:
+def test_the_values_of_a_platform_turn_on_everything_and_fit_its_nodes(platform: str) -> None:
     rendered = _recipe(platform)
     flags = " ".join(rendered.container["args"])
     mounted = {mount["mountPath"] for mount in rendered.container["volumeMounts"]}
@@ -58,11 +57,6 @@ def test_the_values_of_a_platform_turn_on_everything(platform: str) -> None:
     assert rendered.pod["securityContext"]["runAsUser"] == 0, "the kubelet's socket"
     assert "What is missing" not in rendered.notes
     assert "WARNING" not in rendered.notes
-
-
-@pytest.mark.parametrize("platform", PLATFORMS)
-def test_a_platform_has_the_runtime_class_that_it_knows_and_the_gpus_taint(platform: str) -> None:
-    rendered = _recipe(platform)
     known = {"gpu-operator": "nvidia", "openshift": "nvidia", "k3s": "nvidia", "microk8s": "nvidia", "talos": "nvidia"}
     assert rendered.pod.get("runtimeClassName") == known.get(platform)
     assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in rendered.pod["tolerations"]
@@ -94,7 +88,7 @@ def test_without_the_kernel_log_only_gke_takes_a_privileged_container(platform: 
     # Kubernetes refuses a privileged container with allowPrivilegeEscalation false.
     assert ("allowPrivilegeEscalation" in security) != security.get("privileged", False)
     mounted = [mount["mountPath"] for mount in rendered.container["volumeMounts"]]
-    assert (MOUNTED_LIST in mounted) == (platform != "gke")
+    assert ("/var/run/nvidia-container-devices/all" in mounted) == (platform != "gke")
 
 
 def test_openshift_lets_the_exporter_use_the_constraints_that_it_needs() -> None:
@@ -148,35 +142,24 @@ def test_the_documents_name_every_recipe_and_no_other(repository: Path) -> None:
     assert named == {path.stem for path in RECIPES.glob("*.yaml")}
 
 
-LARGEST_BYTES = 256 << 10
-"""``kubectl apply`` keeps an object's last state in an annotation, and annotations may have so much."""
-
-
-def _objects(repository: Path, folder: Path) -> list[dict[str, Any]]:
-    files = sorted((repository / folder).glob("*.yaml"))
-    every = (each for path in files for each in yaml.safe_load_all(path.read_bytes()))
-    return [each for each in every if each["kind"] != "Kustomization"]
-
-
 def test_every_alert_is_there_and_each_object_fits_into_an_annotation(repository: Path) -> None:
-    found = _objects(repository, OPERATOR)
+    files = sorted((repository / OPERATOR).glob("*.yaml"))
+    objects = (each for path in files for each in yaml.safe_load_all(path.read_bytes()))
+    found = [each for each in objects if each["kind"] != "Kustomization"]
     rules = [rule for each in found for group in each["spec"].get("groups", ()) for rule in group["rules"]]
     wanted = [rule.name for rule in alerts(read_rules(rule_files()))]
     assert sorted(rule["alert"] for rule in rules if "alert" in rule) == sorted(wanted)
-    assert max(len(yaml.safe_dump(each)) for each in found) < LARGEST_BYTES
+    # `kubectl apply` keeps an object's last state in an annotation, and annotations may have so much.
+    assert max(len(yaml.safe_dump(each)) for each in found) < 256 << 10
     assert "Helm" not in str(found)
 
 
-def test_the_preflight_asks_what_the_program_knows(repository: Path) -> None:
-    pod = yaml.safe_load((repository / "deploy/kubernetes/preflight.yaml").read_bytes())
-    (container,) = pod["spec"]["template"]["spec"]["initContainers"]
+def test_the_preflight_asks_what_the_program_knows_and_kubernetes_takes_it(repository: Path) -> None:
+    job = yaml.safe_load((repository / "deploy/kubernetes/preflight.yaml").read_bytes())
+    (container,) = job["spec"]["template"]["spec"]["initContainers"]
     command = [sys.executable, "-m", "gpu_triage", *container["args"], "--simulate", "no-such-scenario"]
     result = subprocess.run(command, check=False, capture_output=True, text=True)
     assert "no scenario" in result.stderr, "the flags before it are known"
-
-
-def test_kubernetes_takes_the_preflight(repository: Path) -> None:
-    job = yaml.safe_load((repository / "deploy/kubernetes/preflight.yaml").read_bytes())
     for version in ("1.25.0", "1.37.0"):
         kubernetes_validate.validate(job, version, strict=True)
 

@@ -179,12 +179,9 @@ def test_an_upgrade_leaves_a_disabled_service_disabled(life: Path) -> None:
     assert (disabled["ActiveState"], disabled["UnitFileState"]) == ("inactive", "disabled")
 
 
-def test_a_removal_stops_the_service_and_keeps_options_and_state(life: Path) -> None:
+def test_a_removal_keeps_options_and_state_and_a_purge_leaves_nothing_but_the_user(life: Path) -> None:
     assert state(life, "removed")["ActiveState"] == "inactive"
     assert "# mine\n" in (life / "removed-options").read_text()
-
-
-def test_a_purge_leaves_nothing_but_the_user(life: Path) -> None:
     assert (life / "purged-left").read_text() == ""
     assert (life / "purged-user").read_text().startswith("gpu-triage:")
 

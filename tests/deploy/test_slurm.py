@@ -77,8 +77,11 @@ def test_a_gpu_that_nobody_could_ask_where_it_is_may_be_any(node: Node) -> None:
     assert node.prolog(NOBODY, "0", NODE_CHECK_GPU_NUMBERS="minor").returncode == HOLD
 
 
-def test_the_reason_that_a_node_is_drained_for_stays(node: Node, sick: str) -> None:
+def test_a_node_that_is_drained_keeps_its_reason_and_is_not_reported_every_minute(node: Node, sick: str) -> None:
     node.is_draining()
+    # Slurm runs the health check on drained nodes as well.
+    assert node.run("health-check", sick).returncode == 0
+    assert node.syslog == []
     assert node.prolog(sick, "1").returncode == HOLD
     assert node.told == []
     assert [line.partition(" -- ")[2].partition(": gpu.lost")[0] for line in node.syslog] == [
@@ -86,22 +89,12 @@ def test_the_reason_that_a_node_is_drained_for_stays(node: Node, sick: str) -> N
     ]
 
 
-def test_a_node_that_stays_drained_is_not_reported_every_minute(node: Node, sick: str) -> None:
-    """Slurm runs the health check on drained nodes as well."""
-    node.is_draining()
-    assert node.run("health-check", sick).returncode == 0
-    assert node.syslog == []
-
-
-def test_the_epilog_drains_after_the_job_and_does_not_fail(node: Node, sick: str) -> None:
+def test_the_epilog_drains_after_the_job_and_without_scontrol_leaves_it_to_slurmd(node: Node, sick: str) -> None:
     result = node.run("epilog", sick, SLURM_JOB_GPUS="1", SLURM_JOB_ID="42")
     assert result.returncode == 0
     assert node.told == ["update NodeName=gpu-7 State=DRAIN Reason=gpu.lost GPU 1, xid.79 GPU 1 (gpu-triage)"]
     assert node.run("epilog", sick, SLURM_JOB_GPUS="0").returncode == 0
     assert len(node.told) == 1
-
-
-def test_an_epilog_without_scontrol_leaves_it_to_slurmd(node: Node, sick: str) -> None:
     result = node.run("epilog", sick, SLURM_JOB_GPUS="1", NODE_CHECK_SCONTROL="/nonexistent/scontrol")
     assert result.returncode == 1
     assert "scontrol cannot drain the node" in result.stderr
@@ -236,12 +229,17 @@ def test_a_node_whose_gpus_cannot_be_checked_is_drained_if_so_configured(node: N
     assert told.endswith("/gpu-triage check' ended with code 70 and without a report (gpu-triage)")
 
 
-def test_a_node_with_gpus_of_another_vendor_is_not_drained_for_what_nobody_could_check(node: Node) -> None:
+@pytest.mark.parametrize("sign", ["dev/nvidia0", "driver/0000:65:00.0"])
+def test_a_node_without_a_sign_of_a_gpu_of_ours_is_not_drained_for_what_nobody_could_check(
+    node: Node, tmp_path: Path, sign: str
+) -> None:
     node.has_no_program()
     node.has_no_gpus()
     assert node.prolog(NOBODY, "0", NODE_CHECK_UNCHECKED="drain").returncode == GO
     assert node.told == []
     assert len(node.syslog) == 1
+    (tmp_path / sign).mkdir(parents=True)
+    assert node.prolog(NOBODY, "0", NODE_CHECK_UNCHECKED="drain").returncode == HOLD
 
 
 def test_a_typing_error_in_what_to_do_drains_nothing_and_is_reported(node: Node) -> None:
@@ -261,14 +259,6 @@ def test_a_mistake_in_the_settings_drains_nothing_and_is_reported(node: Node, tm
         assert node.syslog.pop().endswith(f"{settings} is ignored: it has an error")
     settings.write_text("[ -e /nonexistent ] && NODE_CHECK_URL=\n")
     assert node.prolog(sick, "0", NODE_CHECK_SETTINGS=str(settings)).stderr == ""
-
-
-@pytest.mark.parametrize("sign", ["dev/nvidia0", "driver/0000:65:00.0"])
-def test_a_gpu_is_known_by_its_device_file_and_by_its_driver_too(node: Node, tmp_path: Path, sign: str) -> None:
-    node.has_no_program()
-    node.has_no_gpus()
-    (tmp_path / sign).mkdir(parents=True)
-    assert node.prolog(NOBODY, "0", NODE_CHECK_UNCHECKED="drain").returncode == HOLD
 
 
 def test_node_exporter_has_the_last_run(node: Node, tmp_path: Path, sick: str, requires_tool: RequiresTool) -> None:

@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 FENCE: Final = r"^ *```(?P<language>\w*)\n(?P<fenced>.*?)^ *```$"
 INDENTED: Final = r"^ {4,}(?P<indented>(?:amlint|amtool|gpu-triage|kubectl|make|python -m|sh) \S[^\n]*)$"
 BLOCK: Final = re.compile(f"{FENCE}|{INDENTED}", re.MULTILINE | re.DOTALL)
-CONTINUED: Final = re.compile(r"\\\n\s*")
 
 
 class Shown(NamedTuple):
@@ -43,7 +42,7 @@ def _block(found: re.Match[str]) -> str:
 
 
 def _of_block(block: str) -> Iterator[Shown]:
-    lines = [line.strip() for line in CONTINUED.sub(" ", block).splitlines()]
+    lines = [line.strip() for line in re.sub(r"\\\n\s*", " ", block).splitlines()]
     starts = [place for place, line in enumerate(lines) if line.startswith(("$ ", "# "))]
     for place, end in pairwise([*starts, len(lines)]):
         yield Shown(lines[place][2:], "\n".join(lines[place + 1 : end]))

@@ -113,13 +113,10 @@ def test_a_mistake_names_line_key_value_and_what_is_right(text: str, problem: st
     assert said.startswith(problem)
 
 
-def test_every_mistake_is_told_and_the_message_counts_them() -> None:
+def test_every_mistake_is_told_thousands_are_briefly_and_the_message_counts_them() -> None:
     assert len(problems("shaer: 1\nup: maybe\ncores: [x, y]")) == 5
     with pytest.raises(DocumentError, match=r"unknown key.*\(and 2 more mistakes\)"):
         read_value(Host, {"a1": 1, "up": 2}, Place("host"))
-
-
-def test_thousands_of_mistakes_are_told_briefly() -> None:
     said = problems("\n".join(f"{'k' * 200}{number}: 1" for number in range(2000)))
     assert len(said) == 20
     assert max(map(len, said)) < 300

@@ -20,8 +20,6 @@ from tests.rules.handwritten import gpu, merged, over, play
 
 import gpu_triage
 
-NVIDIA_SMI = re.compile(r"nvidia-smi (.*?)(?=[|;`\n]|$)", re.MULTILINE)
-
 # Of nvidia-smi's manual page and `nvidia-smi --help-query-gpu`, as far as the documents need them.
 DISPLAYS = {
     *("MEMORY", "UTILIZATION", "ECC", "TEMPERATURE", "POWER", "CLOCK", "COMPUTE", "PIDS", "PERFORMANCE"),
@@ -37,7 +35,6 @@ FIELDS = {
 MAKE = re.compile(r"(?:`|\$ )make (?:PYTHON=\S+ )?([a-z-]+)")
 TARGET = re.compile(r"^([a-z-]+):.*## ", re.MULTILINE)
 MODULE = re.compile(r"(?:`|\$ )(?:\.venv/bin/)?python -m ((?:deploy|tests)[\w.]*)")
-COMPUTE_APPS = {"pid", "process_name", "used_memory", "gpu_uuid"}
 DMON = set("pucvmet")
 """Power and temperature, utilization, clocks, violations, memory, ECC and replays, PCIe throughput."""
 
@@ -89,7 +86,7 @@ def test_every_module_that_python_is_told_to_run_exists(repository: Path) -> Non
     [
         (r"-d ([A-Z_,]+)", DISPLAYS),
         (r"--query-gpu=(\S+)", FIELDS),
-        (r"--query-compute-apps=(\S+)", COMPUTE_APPS),
+        (r"--query-compute-apps=(\S+)", {"pid", "process_name", "used_memory", "gpu_uuid"}),
         (r"topo -p2p (\w)", set("rwnap")),
         (r"dmon -s (\w+)", DMON),
     ],
@@ -98,7 +95,7 @@ def test_nvidia_smi_is_asked_for_what_it_has(repository: Path, option: str, know
     asked = [
         (page.name, word)
         for page in documents(repository)
-        for arguments in NVIDIA_SMI.findall(page.read_text(encoding="utf-8"))
+        for arguments in re.findall(r"(?m)nvidia-smi (.*?)(?=[|;`\n]|$)", page.read_text(encoding="utf-8"))
         for words in re.findall(option, arguments)
         for word in (words if known == DMON else words.split(","))
     ]

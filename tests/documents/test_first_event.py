@@ -66,14 +66,10 @@ def played(use: Use) -> tuple[str, list[float]]:
     return selector(use.metric, labels.items()), [before] * HAPPENED + [1.0] * (MINUTES - HAPPENED)
 
 
-def windowed() -> list[str]:
+def test_a_query_over_a_window_finds_what_happened_once(requires_tool: RequiresTool, tmp_path: Path) -> None:
     documented = {query for queries in (fenced, in_prose) for _, query in of_each(queries)}
     shown = {substitute(target.expr, 3600.0) for target in all_targets()}
-    return sorted(filter(WINDOWED.search, documented | shown))
-
-
-def test_a_query_over_a_window_finds_what_happened_once(requires_tool: RequiresTool, tmp_path: Path) -> None:
-    queries = every(windowed())
+    queries = every(sorted(filter(WINDOWED.search, documented | shown)))
     series = dict(played(use) for query in queries for use in uses(query))
     questions = tuple((query, ASKED * 60.0) for query in queries)
     answers = ask(requires_tool("promtool"), Run((), (), 60, series, questions), tmp_path)
@@ -86,11 +82,10 @@ def is_played(query: str) -> bool:
     return not UNPLAYED.search(query)
 
 
-STEADY: Final = over((1.0, MINUTES))
 RANK: Final = {"slurm_job_id": "4711", "comm_name": "0x1", "collective": "AllReduce", "message_size": "1M", "gpu": "0"}
 BY_HAND: Final[Series] = {
     **host("nccl_collective_exec_time_microseconds", over((900.0, MINUTES)), **RANK),
-    **host("nccl_collective_exec_time_microseconds", STEADY, "b", **RANK),
+    **host("nccl_collective_exec_time_microseconds", over((1.0, MINUTES)), "b", **RANK),
     **host("gpu_nccl_operations_total", counter([9.0] * 30 + [1.0] * 20), address="10.4.0.1", communicator="0x1"),
 }
 """A rank that waits for nobody, and a communicator that became slow."""

@@ -29,13 +29,6 @@ NAMES = re.compile(r"``.*?``|`[^`]*`|^\s*\w+: |^\s*>>>.*")
 """Names in a docstring, which are no prose."""
 
 
-def banned(repository: Path) -> dict[str, str]:
-    """The phrases of its table, and what replaces them."""
-    text = (repository / "docs" / "dev" / "writing.md").read_text(encoding="utf-8")
-    table = text.split("<!-- before and after -->\n", 1)[1].split("\n\n", 1)[0]
-    return {before: after for before, after in PAIR.findall(table)[1:] if not before.startswith("-")}
-
-
 def prose(source: str) -> Iterator[tuple[int, str]]:
     """The lines of docstrings and comments, by number."""
     for match in PROSE.finditer(source):
@@ -53,7 +46,9 @@ def files(repository: Path, patterns: tuple[str, ...]) -> Iterator[tuple[str, st
 
 @pytest.mark.slow
 def test_no_text_has_a_phrase_that_was_replaced(repository: Path) -> None:
-    phrases = banned(repository)
+    text = (repository / "docs" / "dev" / "writing.md").read_text(encoding="utf-8")
+    table = text.split("<!-- before and after -->\n", 1)[1].split("\n\n", 1)[0]
+    phrases = {before: after for before, after in PAIR.findall(table)[1:] if not before.startswith("-")}
     assert len(phrases) > 5
     found = []
     for name, text in files(repository, PAGES):

@@ -13,7 +13,6 @@ from typing import Any
 
 from tests.e2e.processes import WAIT_SECONDS, end
 
-_READ_BYTES = 1 << 20
 _COMPLAINTS = ("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Page.javascriptDialogOpening")
 
 
@@ -84,7 +83,7 @@ class Browser:
         while b"\0" not in self._unread:
             ready, _, _ = select.select([self._answers], [], [], max(0.0, limit - time.monotonic()))
             assert ready, "the browser does not answer"
-            read = os.read(self._answers, _READ_BYTES)
+            read = os.read(self._answers, 1 << 20)
             assert read, "the browser has ended"
             self._unread += read
         text, _, self._unread = self._unread.partition(b"\0")

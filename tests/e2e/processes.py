@@ -95,10 +95,6 @@ class Prometheus:
         result: list[Any] = self.ask(f"query?{urllib.parse.urlencode({'query': expression})}")["result"]
         return result
 
-    def last_errors(self) -> dict[str, str]:
-        """Why the last scrape failed, by job; "" where it did not, or was not yet."""
-        return {each["labels"]["job"]: each["lastError"] for each in self.ask("targets")["activeTargets"]}
-
     def ask(self, path: str) -> dict[str, Any]:
         with urllib.request.urlopen(f"http://{self.address}/api/v1/{path}", timeout=WAIT_SECONDS) as answer:
             data: dict[str, Any] = json.load(answer)["data"]

@@ -94,12 +94,9 @@ def test_one_cause_is_one_notification(inbox: Inbox, cluster: str, receiver: str
     assert re.search(r" All hosts: http://\S+$", description)
 
 
-def test_the_ticket_about_a_switch_names_the_port_that_all_hosts_lost(inbox: Inbox) -> None:
+def test_what_hosts_share_is_named_where_it_can_be_known(inbox: Inbox) -> None:
     _, description = _text(_first(inbox, "leaf", "GpuFleetNetworkDown"))
     assert "they share mlx5_2 port 1 (16 hosts)." in description
-
-
-def test_what_hosts_share_is_named_only_where_it_can_be_known(inbox: Inbox) -> None:
     _, description = _text(_first(inbox, "dead", "GpuExportersDown"))
     assert "what they share cannot be known here: no label rack or leaf of the targets, and no subnet." in description
 

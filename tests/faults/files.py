@@ -10,8 +10,6 @@ from pathlib import Path
 Damage = Callable[[Path], None]
 """Does it to a file or directory, which is moved away first and comes back afterwards."""
 
-_ENORMOUS_BYTES = 3 << 20
-
 
 def missing(path: Path) -> None:
     """There is none."""
@@ -41,7 +39,7 @@ def junk(path: Path) -> None:
 
 def enormous(path: Path) -> None:
     """It holds megabytes."""
-    path.write_bytes(b"9 " * (_ENORMOUS_BYTES // 2))
+    path.write_bytes(b"9 " * ((3 << 20) // 2))
 
 
 def truncated(path: Path) -> None:

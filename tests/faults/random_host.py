@@ -20,28 +20,15 @@ FIRST_SECOND = 12
 """Until then the host is healthy, so that there is something to compare with."""
 FAULT_SECONDS = 24
 """All faults begin and end within this time."""
-GONE_SECONDS = 12
-"""A GPU that is lost, and a driver that is gone, is back by then: the first try to find it comes after 15 s."""
 
 MODELS = ("h100-sxm5-80gb", "a100-sxm4-40gb", "a10", "l40s", "rtx-4070-ti-super", "v100-sxm2-16gb")
 WITH_MIG = MODELS[:2]
-DRIVERS = ("580.95.05", "550.54.14", "535.129.03", "470.57.02")
-
-FEW_GPUS = (0, 1, 1, 2, 2, 2, 3, 3, 4, 4)
-"""How many GPUs a host has, each as often as it is here."""
-MANY_GPUS = {12: 8, 25: 16}
-"""Every 12th host has 8, every 25th 16: they take long to play."""
-
-OF_THE_LIBRARY = ("nvmlDeviceGetCount_v2", "nvmlEventSetWait_v2", "nvmlSystemGetDriverVersion")
 
 FIELDS = "nvmlDeviceGetFieldValues"
 
 _EFFECTS: Mapping[str, Mapping[str, Any]] = read_toml(Path(__file__).with_name("random_effects.toml"))
 
 ABSURD = (0, 1, (1 << 31) - 1, 1 << 31, (1 << 32) - 2, (1 << 32) - 1, 1 << 40, 1 << 63, (1 << 64) - 2, (1 << 64) - 1)
-
-_ENDING = frozenset({"NVML_ERROR_LIB_RM_VERSION_MISMATCH"})
-"""Codes at which the process ends so that it is started anew."""
 
 _OF_THE_DRIVER = frozenset({"NVML_ERROR_UNINITIALIZED", "NVML_ERROR_DRIVER_NOT_LOADED"})
 _OF_A_GONE_GPU = frozenset({"NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_RESET_REQUIRED"})
@@ -121,16 +108,18 @@ class _Maker:
         self._seed = seed
         self._first_second = first_second
         self._chance = random.Random(seed)
-        few = self._chance.choice(FEW_GPUS)
-        self._gpus = next((many for every, many in MANY_GPUS.items() if seed % every == every - 1), few)
+        few = self._chance.choice((0, 1, 1, 2, 2, 2, 3, 3, 4, 4))  # each as often as it is here
+        # Every 12th host has 8, every 25th 16: they take long to play.
+        self._gpus = next((many for every, many in {12: 8, 25: 16}.items() if seed % every == every - 1), few)
         self._models = [self._chance.choice(MODELS) for _ in range(self._gpus)]
         self._events: list[str] = []
         self._calls: list[CallFault] = []
         self._files: list[FileFault] = []
         self._sick: set[int] = set()
         self._driver: tuple[int, int] | None = None
-        self._gone = self._span(GONE_SECONDS)
-        self._codes = [name for name in CODES if name not in _ENDING]
+        self._gone = self._span(12)  # it is back by then: the first try to find it comes after 15 s
+        # At this one the process ends so that it is started anew.
+        self._codes = [name for name in CODES if name != "NVML_ERROR_LIB_RM_VERSION_MISMATCH"]
 
     def make(self) -> Hostile:
         host = self._host()
@@ -176,7 +165,7 @@ class _Maker:
         return at, min(at + self._chance.randint(1, most), last)
 
     def _host(self) -> str:
-        version = self._chance.choice(DRIVERS)
+        version = self._chance.choice(("580.95.05", "550.54.14", "535.129.03", "470.57.02"))
         parts = [
             f'name = "random-{self._seed}"\ndescription = "A host by chance."\nseed = {self._seed}',
             f'[driver]\nversion = "{version}"\ncuda = "12.4"',
@@ -258,7 +247,7 @@ class _Maker:
 
     def _of_library(self) -> None:
         kind = self._chance.choice(("hang", "slow", "error"))
-        function = self._chance.choice(OF_THE_LIBRARY)
+        function = self._chance.choice(("nvmlDeviceGetCount_v2", "nvmlEventSetWait_v2", "nvmlSystemGetDriverVersion"))
         fault = self._fault(None, function, kind)
         first_look = self._first_second == 0 and function != "nvmlEventSetWait_v2"
         if first_look or (kind == "error" and function == "nvmlDeviceGetCount_v2"):

@@ -34,10 +34,6 @@ if TYPE_CHECKING:
 CONFIG = Config(collectors={"pcie_throughput": True}, sample_slow_seconds=5.0)
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
 
-HOST_BYTES = 96 << 10
-GPU_BYTES = 48 << 10
-"""Room on a page for the host, and for each GPU that was ever seen."""
-
 _LINE = re.compile(r'([a-zA-Z_:][\w:]*(?:\{(?:\w+="(?:[^"\\\n]|\\[\\"n])*",?)*\})?) (\S+)')
 
 MOST: dict[str, float] = {
@@ -83,7 +79,7 @@ class Pages:
             self._value(series, value)
         uuids = {labels["uuid"] for labels, _ in found(page, "gpu_up")}
         self._uuids |= uuids
-        most = HOST_BYTES + GPU_BYTES * len(self._uuids)
+        most = (96 << 10) + (48 << 10) * len(self._uuids)  # for the host, and for each GPU that was ever seen
         if len(text) > most:
             raise Broken(f"the page has {len(text)} bytes, more than {most}")
         judged = [(labels["gpu"], labels["uuid"]) for labels, _ in found(page, "gpu_bottleneck")]
@@ -161,7 +157,7 @@ class _Play:
 
     def run(self) -> None:
         recovered = self._host.over + self._host.recovers_within
-        for second in range(recovered + READ_IN_FULL_SECONDS + 1):
+        for second in range(recovered + 6 + 1):  # by then every tier has run
             page = self._second()
             if second == FIRST_LOOK < self._host.first_second:
                 self._healthy = standing(page)
@@ -220,8 +216,6 @@ def check_fresh(page: Page, uuid: str) -> None:
 
 FIRST_LOOK = 11
 """By this second every tier has run."""
-READ_IN_FULL_SECONDS = 6
-"""So long after a GPU has come back every tier has run."""
 
 
 def standing(page: Page) -> frozenset[str]:

@@ -10,12 +10,9 @@ from tests.faults.library import every_collector
 from tests.faults.row import Row, Says, Within
 
 FIELDS = "Field ids mean something else in this driver"
-GARBAGE = "Every answer is garbage"
 ABSURD = "A counter reads an absurd value for a moment"
 
 _SLOWDOWN = frozenset({269, 270, 271})
-_PCIE_BYTES = frozenset({197, 198})
-_SEEDS = 3
 _NANOSECONDS = 10**9
 
 
@@ -29,7 +26,7 @@ def rows() -> Iterator[Row]:
     yield fields("the throttle counters stand at a huge value", says=implausible, begin=begin)
     begin = with_fields(_SLOWDOWN, lambda seconds, _value: max(0, 10_000 - seconds * 10))
     yield fields("the throttle counters fall every second", begin=begin)
-    begin = with_fields(_PCIE_BYTES, lambda seconds, value: max(0, value - seconds * 10))
+    begin = with_fields({197, 198}, lambda seconds, value: max(0, value - seconds * 10))
     yield fields("the PCIe byte counters fall every second", begin=begin)
     begin, malformed = with_fields(None, lambda _, value: value, value_type=99), frozenset({"malformed"})
     says: Says | Within = Within(every_collector(), malformed)
@@ -43,6 +40,6 @@ def rows() -> Iterator[Row]:
         absurd = row(ABSURD, f"`{function}` answers {number}", says=says, begin=counting(function, number))
         yield replace(absurd, config=EVERY_SECOND, lasts=3)
     says = Within(every_collector(), frozenset({"implausible", "malformed"}))
-    garbage = partial(row, GARBAGE, says=says, config=EVERY_SECOND, inflates=True)
-    for seed in range(_SEEDS):
+    garbage = partial(row, "Every answer is garbage", says=says, config=EVERY_SECOND, inflates=True)
+    for seed in range(3):
         yield garbage(f"random bits in every value (seed {seed})", begin=garbled(seed))

@@ -17,7 +17,6 @@ from gpu_triage_simulator.scenario import Event
 INIT = "NVML cannot be initialized"
 COUNT = "NVML cannot count the GPUs"
 HANDLE = "NVML gives no handle for GPU 0"
-UNDERNEATH = "The driver is exchanged underneath"
 
 _EVERYONE = frozenset({"0", "1", DRIVER})
 _INIT, _COUNT, _HANDLE = "nvmlInitWithFlags", "nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2"
@@ -47,7 +46,11 @@ def rows() -> Iterator[Row]:
     for function in (_HANDLE, _UUID):
         for kind in KINDS:
             yield _soon(_denied(function, kind, _LATER))
-    yield from _exchanged()
+    for words, effect, error in _EFFECTS[1:]:
+        row = _down("The driver is exchanged underneath", words, _LATER, error, nothing)
+        # The collectors of the fast tier, and the event set, ask before the look that finds out is taken in.
+        says = replace(row.says, errors=frozenset({f"activity: {error}", f"xid: {error}"}))
+        yield replace(row, says=says, events=(Event(20, 30, (), effect),), reach=_EVERYONE | {HOST})
 
 
 def _soon(row: Row) -> Row:
@@ -117,11 +120,3 @@ def _denied(function: str, kind: Kind, moment: str) -> Row:
         lasts=10,
         recovers_within=6,
     )
-
-
-def _exchanged() -> Iterator[Row]:
-    for words, effect, error in _EFFECTS[1:]:
-        row = _down(UNDERNEATH, words, _LATER, error, nothing)
-        # The collectors of the fast tier, and the event set, ask before the look that finds out is taken in.
-        says = replace(row.says, errors=frozenset({f"activity: {error}", f"xid: {error}"}))
-        yield replace(row, says=says, events=(Event(20, 30, (), effect),), reach=_EVERYONE | {HOST})

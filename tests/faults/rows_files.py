@@ -12,7 +12,6 @@ from tests.faults.row import ALL_WELL, DRIVER, HOST, Row, Says, Within
 from gpu_triage.read.registry import ALL_COLLECTORS
 
 FILES = "Kernel files"
-TREES = "Whole file systems"
 
 PIPE = "a pipe in its place"
 """Mounted over the file, as may happen to one of the whole host, but not to one of a process."""
@@ -34,7 +33,6 @@ UNREADABLE = ("missing", "unreadable", "a directory in its place", "empty", "eno
 _HOST = frozenset({HOST})
 _GPUS = frozenset({"0", "1"})
 
-_CUT_SHORT = "truncated"
 _NODES = ("processes", "host_cpu", "host_cpu_settings", "nic_topology", "platform")
 _SPEEDS = "sys/devices/**/net/*/speed"
 
@@ -72,10 +70,6 @@ SUBJECTS: tuple[tuple[str, str, tuple[str, ...], frozenset[str]], ...] = (
 """What it is, the files, the collectors that read them, and whose series they make."""
 
 _OF_PROCESSES = "proc/[0-9]*/"
-_PROCESSES_READ_AGAIN_SECONDS = 30
-"""How long what these files say of a process is kept."""
-_SPEED_READ_AGAIN_SECONDS = 61
-"""How long no speed is believed, where the driver knew none."""
 
 _ERRORS = frozenset({"malformed", "io_error", "too_large", "missing", "not_a_file"})
 _EVERY_READER = frozenset(collector.name for collector in ALL_COLLECTORS)
@@ -86,10 +80,11 @@ def rows() -> Iterator[Row]:
         for words, damage in DAMAGES.items():
             says = Within(frozenset(collectors), _ERRORS) if collectors else ALL_WELL
             row = _damaged(subject, words, Damaged(pattern, damage), says=says, reach=reach)
-            if pattern == _SPEEDS and words == _CUT_SHORT:
+            if pattern == _SPEEDS and words == "truncated":
                 continue  # a speed of fewer digits is a speed, and believed for as long as any
             elif pattern == _SPEEDS:
-                yield replace(_from_the_start(row), recovers_within=_SPEED_READ_AGAIN_SECONDS)
+                # How long no speed is believed, where the driver knew none.
+                yield replace(_from_the_start(row), recovers_within=61)
             elif not pattern.startswith(_OF_PROCESSES):
                 yield row
             elif words not in (*UNREADABLE[1:], PIPE):
@@ -104,7 +99,7 @@ def rows() -> Iterator[Row]:
         for words in ("missing", "unreadable", "empty"):
             damaged = Damaged(pattern, files.directory if words == "empty" else DAMAGES[words])
             row = _damaged(subject, words, damaged, says=Within(_EVERY_READER, _ERRORS), reach=_GPUS | {HOST, DRIVER})
-            yield replace(row, group=TREES)
+            yield replace(row, group="Whole file systems")
 
 
 def _damaged(subject: str, words: str, damaged: Damaged, *, says: Says | Within, reach: frozenset[str]) -> Row:
@@ -125,4 +120,4 @@ def _damaged(subject: str, words: str, damaged: Damaged, *, says: Says | Within,
 
 def _from_the_start(row: Row) -> Row:
     """The row on a stage of its own: later, a short fault meets these files only when they are read."""
-    return replace(row, at=0, recovers_within=_PROCESSES_READ_AGAIN_SECONDS, shared=False)
+    return replace(row, at=0, recovers_within=30, shared=False)  # as long as what is said of a process is kept

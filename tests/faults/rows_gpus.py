@@ -19,8 +19,6 @@ IDENTITY = "The driver says what cannot be of its GPUs"
 
 _XIDS = frozenset({"gpu_xid_errors_total", "gpu_xid_last_timestamp_seconds"})
 _AT, _LASTS = 20, 30
-_REOPENED_WITHIN_SECONDS = 15
-"""Another process looks for a GPU that is gone every 10 s; NVML is initialized again once it is seen."""
 
 
 def rows() -> Iterator[Row]:
@@ -57,7 +55,8 @@ def _staged(effect: Any, gpu: int, says: Says) -> Row:
         events=(Event(_AT, _AT + _LASTS, (gpu,), effect),),
         at=_AT,
         lasts=_LASTS,
-        recovers_within=_REOPENED_WITHIN_SECONDS,
+        # Another process looks for a GPU that is gone every 10 s; NVML is initialized again once it is seen.
+        recovers_within=15,
     )
 
 

@@ -21,8 +21,6 @@ from tests.e2e.processes import WAIT_SECONDS, Exporter, end, wait_for
 from tests.stand_in_library import compile_library
 
 SOURCE = Path(__file__).parent / "stand_in.c"
-FIRST_BUS = 0x10
-ANSWER_SECONDS = 5.0
 
 
 class StandIn:
@@ -112,7 +110,7 @@ class StandIn:
         return subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=60, check=False)
 
     def _put_on_bus(self, index: int) -> None:
-        device = self.folder / "sys" / "bus" / "pci" / "devices" / f"0000:{FIRST_BUS + index:02x}:00.0"
+        device = self.folder / "sys" / "bus" / "pci" / "devices" / f"0000:{0x10 + index:02x}:00.0"
         device.mkdir(parents=True)
         (device / "vendor").write_text("0x10de\n")
         (device / "class").write_text("0x030200\n")
@@ -136,7 +134,7 @@ class Daemon:
 
     @cached_property
     def _running(self) -> Exporter:
-        return Exporter(self.process, processes.listening(self.process, self.log), self.log, ANSWER_SECONDS)
+        return Exporter(self.process, processes.listening(self.process, self.log), self.log, 5.0)
 
     def get(self, path: str = "/metrics") -> str:
         """The body of an answer, as text.

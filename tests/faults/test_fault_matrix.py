@@ -53,8 +53,6 @@ scenario's event), what the page must say, and whose series it may cost. Calls t
 themselves."""
 
 _WHOLE = frozenset({INIT, COUNT, HANDLE})
-_A_ROW_FOR_EACH_CALLER = frozenset({ONE_CALL})
-_A_ROW_FOR_EACH_FAULT = frozenset({ONE_CODE, FILES})
 
 
 def default_samples(rows: Sequence[Row]) -> tuple[Row, ...]:
@@ -73,9 +71,9 @@ def _case(row: Row) -> Hashable:
     """What `make test` plays once."""
     if not row.shared:
         return row.group
-    if row.group in _A_ROW_FOR_EACH_CALLER:
+    if row.group == ONE_CALL:
         return row.group, str(row.says)
-    return row.group, row.fault if row.group in _A_ROW_FOR_EACH_FAULT else row.moment
+    return row.group, row.fault if row.group in {ONE_CODE, FILES} else row.moment
 
 
 BRIEF = default_samples(ROWS)
@@ -83,8 +81,6 @@ BRIEF = default_samples(ROWS)
 _HORIZON_SECONDS = 60
 _BEAT_SECONDS = 6
 """How far the beat of the medium tier may move, and one more."""
-_EVIDENCE_SECONDS = round(thresholds.WINDOW_SECONDS) + _BEAT_SECONDS
-"""How far the evidence of a judgment may look back."""
 
 JUDGED_HISTORY: Mapping[str, str] = MappingProxyType(
     {"gpu_xid_last_timestamp_seconds": "xid.", "gpu_xid_unassigned_last_timestamp_seconds": "xid."}
@@ -214,7 +210,8 @@ class Play:
 
     def _lasting(self) -> tuple[str, ...]:
         """Findings whose conditions hold when the evidence is of the time after the fault alone."""
-        for _ in range(_EVIDENCE_SECONDS):
+        # How far the evidence of a judgment may look back.
+        for _ in range(round(thresholds.WINDOW_SECONDS) + _BEAT_SECONDS):
             if not self._unexplained():
                 break
             self._stage.tick()

@@ -17,10 +17,8 @@ from tests.rules.cases import load_any
 from gpu_triage_simulator.history import History, SeriesKey
 
 MINUTES = 80.0  # long enough for the rules' hours, and through them for their days
-GONE_AT_MINUTE = 35.0
 SHARDS = (("dual-a10", "h100-8-bad-night"), ("idle-downshift", "allocated"))
 """Hosts by shard. There are A10 on both: busy ones on the first and idle ones, which leave early, on the second."""
-LEAVES_EARLY = "idle-downshift"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +33,7 @@ def record(promtool: Path, directory: Path) -> Sharded:
     """All hosts, through the rules of one server and of two."""
     scenarios = {name: load_any(name) for shard in SHARDS for name in shard}
     raw = {
-        name: scraped(each, 60 * (GONE_AT_MINUTE if name == LEAVES_EARLY else MINUTES))
-        for name, each in scenarios.items()
+        name: scraped(each, 60 * (35.0 if name == "idle-downshift" else MINUTES)) for name, each in scenarios.items()
     }
     shards = [
         _labeled(with_rules(joined([raw[name] for name in names]), promtool, directory), str(number))

@@ -62,8 +62,6 @@ COUNTED_OTHERWISE = {
 }
 """MetricsQL's increase() and rate() differ: they do not extrapolate to the ends of the window, and they count what a
 counter had when its series began."""
-OF_BOTH_SHARDS = "GpuDriverVersionDrift"
-"""An alert about hosts that differ: those of each shard are alike."""
 BEGINS_LATER = re.compile(r"quantile_over_time\(|:10?m\]")
 """Where one value at the very beginning of a window changes much: it counts in Prometheus 2, and neither in
 VictoriaMetrics nor in Prometheus 3. A second later it is out of the window there, too."""
@@ -103,7 +101,8 @@ def stores(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory
 def rows(found: list[Series]) -> Rows:
     """Values by labels, without the one that tells shards apart, and without 0/0, which VictoriaMetrics leaves out."""
     by_labels: dict[frozenset[tuple[str, str]], list[float]] = defaultdict(list)
-    for each in (one for one in found if OF_BOTH_SHARDS not in one.labels.values()):
+    # It is about hosts that differ: those of each shard are alike.
+    for each in (one for one in found if "GpuDriverVersionDrift" not in one.labels.values()):
         labels = frozenset((k, v) for k, v in each.labels.items() if k != "shard")
         by_labels[labels] += [value for value in each.values.values() if not math.isnan(value)]
     return by_labels

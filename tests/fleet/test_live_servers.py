@@ -201,11 +201,6 @@ class Live:
         for name in names:
             self.fleet.servers[name].end()
 
-    def lose_a_gpu_elsewhere(self) -> None:
-        """Boot `OTHER_HOST` with a GPU that is lost."""
-        self.scenario.write_text((SCENARIOS / f"{LOST}.toml").read_text())
-        self.fleet.servers[OTHER_HOST].restart()
-
     def wait_until_told(self, alert: str, of: str, receiver: str = PAGER) -> None:
         """Wait for the first notification that this alert fires for an instance, or for a cluster."""
         try:
@@ -307,7 +302,8 @@ def test_an_incident_is_paged_once_and_dead_servers_are_told(
         if outage.page is not None:
             live.wait_until_told(*outage.page)
         live.end(*outage.then)
-        live.lose_a_gpu_elsewhere()
+        live.scenario.write_text((SCENARIOS / f"{LOST}.toml").read_text())  # a GPU that is lost
+        live.fleet.servers[OTHER_HOST].restart()
         live.wait_until_told("GpuXidCritical", f"{OTHER_HOST}:9836")
         for ticket in outage.tickets:
             live.wait_until_told(*ticket, TICKETS)

@@ -48,7 +48,6 @@ CASES = {
     "no-driver": 120,
 }
 """Page to the scenario time it shows; the scenario's name is what stands before ``-at-``."""
-LONG_SECONDS = 300
 QUICK = {"dual-a10-hangs", "h100-mig", "idle-downshift", "lost-before-start", "no-driver", "rtx-4070-ti-super"}
 """What `make quick` looks at."""
 LONGEST = {"h100-8-bad-night", "h100-8", "moved-slot", "sick-host"}
@@ -66,10 +65,6 @@ KEPT: Mapping[str, re.Pattern[str]] = {
     "v100-old-driver": re.compile(r'(?!.*\bgpu="[13]")'),
 }
 """Lines of a page that its golden keeps, by scenario; of all others it keeps every line."""
-EVERY_LINE = re.compile("")
-
-IN_FULL = {"v100-old-driver", "h100-fabric", "gb200-fabric"}
-"""Scenarios whose page shows every series, those about single links, pairs and collectors too."""
 
 HANGS = "-hangs"
 HANG = 'at = 90\ngpu = 1\neffect = { kind = "hang", function = "nvmlDeviceGetUtilizationRates" }'
@@ -110,7 +105,7 @@ def steady(page: str) -> str:
 
 def reviewed(name: str, page: str) -> str:
     """What the golden holds of a page."""
-    kept = KEPT.get(scenario_of(name), EVERY_LINE)
+    kept = KEPT.get(scenario_of(name), re.compile(""))
     return "".join(line for line in steady(page).splitlines(keepends=True) if kept.match(line))
 
 
@@ -142,9 +137,10 @@ def played(scenario: str, jobs: Path) -> Mapping[str, str]:
     moments = {name: seconds for name, seconds in CASES.items() if scenario_of(name) == scenario}
     # Long runs take coarser steps: the page shows a moment, not the way there.
     config = replace(CONFIG, collector_textfile_directory=jobs)
-    if max(moments.values()) > LONG_SECONDS:
+    if max(moments.values()) > 300:
         config = replace(config, sample_fast_seconds=15.0)
-    if scenario in IN_FULL:
+    # These show every series, those about single links, pairs and collectors too.
+    if scenario in {"v100-old-driver", "h100-fabric", "gb200-fabric"}:
         config = replace(config, metrics_profile="full")
     if scenario == "moved-slot":
         config = replace(config, baseline_from_host=True)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     Stop = threading.Event | ProcessEvent
     Attack = Callable[[Target, Stop], None]
 
-SILENT_CONNECTIONS = 600  # more than the server keeps
 SLOW_CONNECTIONS = 100
 WORKERS = 8
 SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -40,7 +39,7 @@ SELECTION = b"GET /metrics?" + b"&".join(b"name[]=gpu_%d" % n for n in range(250
 def silence(target: Target, stop: Stop) -> None:
     """Open more connections than the server keeps, say nothing, and open each again that is cut."""
     with ExitStack() as opened:
-        clients = [opened.enter_context(target.connect()) for _ in range(SILENT_CONNECTIONS)]
+        clients = [opened.enter_context(target.connect()) for _ in range(600)]  # more than the server keeps
         for turn in itertools.cycle(range(len(clients))):
             if stop.is_set():
                 return

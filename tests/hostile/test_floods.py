@@ -16,11 +16,6 @@ from tests.hostile.target import NEWCOMER, PASSWORD, Scraper, Target, scrape, ta
 from gpu_triage.serve.connection import Limits
 
 SCRAPES = 40
-NICE = 16  # its place in /proc/PID/task/TID/stat behind the thread's name
-
-MOST_MORE_BYTES = 64 << 20
-MOST_MORE_THREADS = 6
-MOST_DESCRIPTORS = Limits().connections + 64
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +50,9 @@ def answered_under(attack: str, running: Target) -> None:
             scraper.wait_for(SCRAPES)
         scraper.wait_for(5)
     assert Counter(scraper.statuses) == {200: len(scraper.statuses)}
-    assert scraper.most.resident_bytes < before.resident_bytes + MOST_MORE_BYTES
-    assert scraper.most.threads <= before.threads + MOST_MORE_THREADS
-    assert scraper.most.descriptors <= MOST_DESCRIPTORS
+    assert scraper.most.resident_bytes < before.resident_bytes + (64 << 20)
+    assert scraper.most.threads <= before.threads + 6
+    assert scraper.most.descriptors <= Limits().connections + 64
     assert not [line for line in running.log.splitlines() if "level=error" in line]
 
 
@@ -94,6 +89,7 @@ def checking(running: Target) -> bool:
     """Whether passwords are being compared at this moment, on a thread of low priority."""
     for thread in Path(f"/proc/{running.pid}/task").iterdir():
         with suppress(OSError):  # it may end while it is looked at
-            if int((thread / "stat").read_text().rpartition(")")[2].split()[NICE]) > 0:
+            # its place behind the thread's name
+            if int((thread / "stat").read_text().rpartition(")")[2].split()[16]) > 0:
                 return True
     return False

@@ -185,16 +185,10 @@ def test_no_start_compiles_a_module_since_their_times_are_not_kept(image: Image)
     assert [path for path in every(compiled) if not path.read_bytes()[4] & by_hash] == []
 
 
-def test_the_image_is_given_the_driver_and_no_more(image: Image) -> None:
+def test_the_image_has_the_driver_and_no_more_a_user_by_its_number_and_the_default_port(image: Image) -> None:
     assert image.environment["NVIDIA_VISIBLE_DEVICES"] == "all"
     assert image.environment["NVIDIA_DRIVER_CAPABILITIES"] == "utility"
-
-
-def test_the_images_user_is_a_number(image: Image) -> None:
     assert image.config["User"] == f"{USER}:{USER}"
-
-
-def test_the_image_exposes_and_asks_the_default_port(image: Image) -> None:
     (address,) = Config().web_listen_addresses
     assert list(image.config["ExposedPorts"]) == [f"{address.removeprefix(':')}/tcp"]
     assert f"127.0.0.1{address}/-/healthy" in " ".join(image.config["Healthcheck"]["Test"])

@@ -203,18 +203,6 @@ def _truth(kind: str, ranks: Sequence[Rank], exchange: float, chance: random.Ran
     return Truth((Episode(trouble, at, END, concerned, factor),), (host, gpu), lost)
 
 
-def _segments(case: Case) -> Series:
-    """TCP segments, by host: more are sent again where the network is bad."""
-    found: Series = {}
-    for name in case.models:
-        bad = case.kind == "network" and case.truth.culprit == (name, None)
-        own = {"instance": name, "job": "gpu-triage", "cluster": case.name}
-        again = [0.004 if bad and at >= case.at else 0.00001 for at in TIMES]
-        found[key("gpu_host_tcp_segments_retransmitted_total", own)] = total(20_000 * each for each in again)
-        found[key("gpu_host_tcp_segments_sent_total", own)] = [20_000 * at for at in TIMES]
-    return found
-
-
 TIMES: Final = tuple(number * SAMPLE_SECONDS for number in range(int(END / SAMPLE_SECONDS) + 1))
 
 
@@ -229,12 +217,17 @@ def series_of(case: Case) -> Series:
     shares = [case.job.shares(at) for at in TIMES]
     # The same for all: what a step does differs, as with the lengths of texts.
     common = [chance.gauss(1.0, case.activity.noise) for _ in TIMES]
-    found = _segments(case)
+    found: Series = {}
     for number in range(len(case.job.ranks)):
         found |= _gpu(case, number, [each[number] for each in shares], common)
     for name in case.models:
-        for metric in ("gpu_exporter_build_info", "up"):
-            found[key(metric, {"instance": name, "job": "gpu-triage", "cluster": case.name})] = [1.0] * len(TIMES)
+        own = {"instance": name, "job": "gpu-triage", "cluster": case.name}
+        found |= {key(metric, own): [1.0] * len(TIMES) for metric in ("gpu_exporter_build_info", "up")}
+        # TCP segments: more are sent again where the network is bad.
+        bad = case.kind == "network" and case.truth.culprit == (name, None)
+        again = [0.004 if bad and at >= case.at else 0.00001 for at in TIMES]
+        found[key("gpu_host_tcp_segments_retransmitted_total", own)] = total(20_000 * each for each in again)
+        found[key("gpu_host_tcp_segments_sent_total", own)] = [20_000 * at for at in TIMES]
     return found
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 from tests.conftest import RequiresTool
 from tests.jobs.played import OF_JOBS, Outcome, play
-from tests.jobs.random_jobs import FROM_THE_START, HANGS, HEALTHY, SLOW, Case, cases
+from tests.jobs.random_jobs import FROM_THE_START, HANGS, HEALTHY, SLOW, cases
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
 
@@ -13,15 +13,12 @@ SEED = 7
 KINDS = (*SLOW, *HANGS, *HEALTHY)
 
 
-def is_large(case: Case) -> bool:
-    return case.truth.loss == 0 or case.truth.loss >= 0.12
-
-
 @pytest.fixture(scope="module")
 def outcomes(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Outcome]:
     """One job of each kind, the smallest of some: the time grows with their GPUs."""
     drawn = sorted(cases(120, SEED), key=lambda case: len(case.job.ranks))
-    chosen = [next(each for each in drawn if each.kind == kind and is_large(each)) for kind in KINDS]
+    large = [each for each in drawn if each.truth.loss == 0 or each.truth.loss >= 0.12]
+    chosen = [next(each for each in large if each.kind == kind) for kind in KINDS]
     played = play(requires_tool("promtool"), requires_tool("prometheus"), tmp_path_factory.mktemp("jobs"), chosen)
     return {each.case.kind: each for each in played}
 

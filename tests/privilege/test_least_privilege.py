@@ -33,12 +33,6 @@ def read_only_root(scratch: Path) -> list[str]:
     return [*_namespaces("--mount"), "sh", "-c", script, "sh", str(scratch)]
 
 
-def own_pid_namespace(*, own_procfs: bool) -> list[str]:
-    """As unprivileged, and as in a container: a PID namespace of its own, with its own /proc or the host's."""
-    flags = ["--pid", "--fork", *(["--mount-proc"] if own_procfs else [])]
-    return [*_namespaces(*flags), *unprivileged()]
-
-
 def _namespaces(*flags: str) -> list[str]:
     mapped = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     return ["unshare", *mapped, *flags]
@@ -141,8 +135,8 @@ def _value(page: str, metric: str) -> str:
     ids=["its own /proc", "the host's /proc"],
 )
 def test_a_container_is_told_what_it_does_not_see(tmp_path: Path, own_procfs: bool, lacking: set[str]) -> None:  # noqa: FBT001
-    prefix = own_pid_namespace(own_procfs=own_procfs)
-    with _confined(prefix, tmp_path, "--sample.slow", "5s") as running:
+    flags = ["--pid", "--fork", *(["--mount-proc"] if own_procfs else [])]
+    with _confined([*_namespaces(*flags), *unprivileged()], tmp_path, "--sample.slow", "5s") as running:
         wait_for(lambda: "gpu_exporter_degraded_info{" in running.metrics())
         page = running.metrics()
     found = {feature for feature, reason in DEGRADED.findall(page) if reason == "other_pid_namespace"}

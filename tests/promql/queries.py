@@ -18,7 +18,6 @@ _COPIES = frozenset({"last_over_time", "max_over_time"})
 """What records a counter as it stands, once in a while, for a long window to read."""
 _COPIED = re.compile(r"\w+:gpu_\w+_(?:seconds|joules):(?:last|max)5m")
 """Names of such copies: counters, too."""
-_BANNED = frozenset({"topk", "bottomk"})
 _IDENTITIES = frozenset(
     {
         *("gpu_info", "gpu_driver_info", "gpu_exporter_build_info", "gpu_flight_recording_timestamp_seconds"),
@@ -72,7 +71,7 @@ def _misused(use: Use) -> Iterator[str]:
     level = use.metric in _ONE_OR_ZERO and around == "resets"
     if not counter and not level and any(function in _COUNTER_FUNCTIONS for function in use.inside[:2]):
         yield f"{use.metric} is a gauge under {around}; use delta or an average"
-    for function in sorted(_BANNED.intersection(use.inside) if use.metric not in _IDENTITIES else ()):
+    for function in sorted({"topk", "bottomk"}.intersection(use.inside) if use.metric not in _IDENTITIES else ()):
         yield f"{use.metric} is under {function}, whose series come and go"
 
 

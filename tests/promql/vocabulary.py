@@ -60,7 +60,6 @@ OF_OTHER_TARGETS: Final = frozenset({"kube_pod_labels", "kube_node_spec_unschedu
 _ERRORS = frozenset({*NAMES.values(), STALLED, MISSING, DRIVER_UNAVAILABLE, "library_invalid"})
 _COLLECTORS = frozenset(subject.name for subject in SUBJECTS)
 _XIDS = frozenset(map(str, range(1, 300)))
-_ERROR_INFOS = ("gpu_error_info", "gpu_driver_error_info")
 _FINDINGS = tuple(spec for spec in METRICS if spec.name.startswith(("gpu_finding", "gpu_host_finding")))
 
 
@@ -76,7 +75,7 @@ def _known_elsewhere() -> Iterator[tuple[str, str, frozenset[str]]]:
     yield "instance_code:gpu_exporter_target:down_since", "code", frozenset({"host.down"})
     for spec in _FINDINGS:
         yield from ((spec.name, label, known[label]) for label in known.keys() & set(spec.labels))
-    for metric in _ERROR_INFOS:
+    for metric in ("gpu_error_info", "gpu_driver_error_info"):
         yield metric, "error", _ERRORS
     for spec in METRICS:
         if "xid" in spec.labels:

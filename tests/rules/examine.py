@@ -80,8 +80,9 @@ def mentioned(rules: tuple[Path, ...]) -> frozenset[str]:
 
 def input_series(history: History, names: frozenset[str]) -> Mapping[str, Sequence[float]]:
     """The series of these names by selector, on a clock that starts at 0 as promtool's does."""
+    times = ("_timestamp_seconds", "_time_seconds", "_mtime_seconds")
     return {
-        selector(name, labels): [value - history.start_seconds for value in column] if _is_time(name) else column
+        selector(name, labels): [value - history.start_seconds for value in column] if name.endswith(times) else column
         for (name, labels), column in history.series.items()
         if name in names
     }
@@ -89,10 +90,6 @@ def input_series(history: History, names: frozenset[str]) -> Mapping[str, Sequen
 
 def class_of(rank: float) -> str:
     return GPU_BOTTLENECK.states[round(rank)]
-
-
-def _is_time(name: str) -> bool:
-    return name.endswith(("_timestamp_seconds", "_time_seconds", "_mtime_seconds"))
 
 
 def numbers_of(run: Run) -> Mapping[str, str]:

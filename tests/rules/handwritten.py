@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
-from tests.promql.promtool import Alert, Labels, Run, ask, selector
+from tests.promql.promtool import Alert, Run, ask, selector
 from tests.rules.rulefile import groups_of
 
 FIRING = 'ALERTS{alertstate="firing"}'
@@ -54,7 +54,7 @@ def play(
     firing: dict[str, dict[str, dict[frozenset[tuple[str, str]], set[int]]]] = {name: {} for name in cases}
     for (_, at), samples in answers.samples.items():
         for sample in samples:
-            labels = _without_state(sample.labels)
+            labels = {name: value for name, value in sample.labels.items() if name != "alertstate"}
             alerts = firing.get(labels.pop("cluster", ""), {})
             found = alerts.setdefault(labels.pop("alertname"), {})
             found.setdefault(frozenset(labels.items()), set()).add(round(at / 60))
@@ -96,10 +96,6 @@ def merged(*parts: Series) -> Series:
 
 def _within(series: str, cluster: str) -> str:
     return f'{series.removesuffix("}")},cluster="{cluster}"}}' if cluster else series
-
-
-def _without_state(labels: Labels) -> dict[str, str]:
-    return {name: value for name, value in labels.items() if name != "alertstate"}
 
 
 def _without(cluster: str, alert: Alert) -> Alert:

@@ -10,7 +10,6 @@ from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 
 MINUTES: Final = 150
 MODEL: Final = "NVIDIA H100 80GB HBM3"
-MEGAHERTZ: Final = 1e6
 
 Values = float | Sequence[float]
 Owner = Mapping[str, str]
@@ -93,7 +92,7 @@ def _gpu(instance: str, number: int, each: Gpu) -> Series:
     return merged(
         series("gpu_up", one),
         series("gpu_info", one, name=each.model, pci_bus_id=f"0000:{number}5:00.0", serial="1650"),
-        series("gpu_clock_hertz", [mhz * MEGAHERTZ for mhz in lasting(each.mhz)], clock="sm"),
+        series("gpu_clock_hertz", [mhz * 1e6 for mhz in lasting(each.mhz)], clock="sm"),
         series("gpu_busy_seconds_total", _seconds(each.busy)),
         series("gpu_power_watts", lasting(each.watts)),
         series("gpu_power_limit_watts", lasting(700.0)),

@@ -24,7 +24,6 @@ from gpu_triage.judge.findings.table import BY_CODE
 EVALUATION_SECONDS: Final = 120
 NOTIFICATIONS: Final = Path(__file__).with_name("notifications.txt")
 
-IN_FLEET: Final = "GpuInFleetIncident"
 UUID, ADDRESS, SERIAL = "GPU-f7f43461-7b25-6178-f8ca-e6d7745e22fb", "0000:5d:00.0", "1650924019158"
 """Of GPU 3 of this host, the one that is at fault."""
 MODEL: Final = "NVIDIA H100 80GB HBM3"
@@ -284,8 +283,6 @@ def every_exhibit() -> tuple[Exhibit, ...]:
 
 _CLUSTER: Final = re.compile(r',cluster="[^"]*"')
 """Of an exhibit, in a query for its hosts."""
-_LINKED: Final = re.compile(r"(?<=^http://)[^/]+")
-"""An alert about a fleet links to any exporter."""
 
 
 def text_of(alert: Alert) -> str:
@@ -301,7 +298,8 @@ def text_of(alert: Alert) -> str:
         "labels": " ".join(labels),
         "runbook_url": shown["runbook_url"]
         if "instance" in alert.labels
-        else _LINKED.sub(INSTANCE, shown["runbook_url"]),
+        # An alert about a fleet links to any exporter.
+        else re.sub(r"(?<=^http://)[^/]+", INSTANCE, shown["runbook_url"]),
         "dashboard_uid": shown["dashboard_uid"],
     }
     return "".join(f"{name}: {value}\n" for name, value in parts.items())
@@ -325,7 +323,7 @@ def notifications(promtool: Path, directory: Path) -> Mapping[str, tuple[Alert, 
             source = sources[each.alert]
             shown = played[each.case].shown[source.name]
             # Of many hosts with the one alert, only one is shown.
-            place = {"instance": INSTANCE, "code": each.code} if source.name == IN_FLEET else {}
+            place = {"instance": INSTANCE, "code": each.code} if source.name == "GpuInFleetIncident" else {}
             own = {"severity": source.severity, "action": source.action, **place}
             sent[each.name] = tuple(alert for alert in shown if own.items() <= alert.labels.items())
     return sent

@@ -72,7 +72,7 @@ def groups_of(paths: Iterable[Path]) -> tuple[str, ...]:
 
 
 def read_rules(paths: Iterable[Path]) -> tuple[Rule, ...]:
-    return tuple(rule for path in paths for rule in _read_file(path))
+    return tuple(rule for path in paths for rule in _parsed(path.read_text(encoding="utf-8")))
 
 
 def with_those_that_are_off() -> tuple[Rule, ...]:
@@ -84,10 +84,6 @@ def with_those_that_are_off() -> tuple[Rule, ...]:
 
 def alerts(rules: Iterable[Rule]) -> tuple[Rule, ...]:
     return tuple(rule for rule in rules if rule.alert)
-
-
-def _read_file(path: Path) -> tuple[Rule, ...]:
-    return _parsed(path.read_text(encoding="utf-8"))
 
 
 @cache

@@ -16,8 +16,6 @@ RULES = (REPOSITORY / "rules" / "compat" / "dcgm.yml", REPOSITORY / "rules" / "a
 MINUTES, ONSET = 170, 30
 PROMPT, SLOW_PROMPT = 15, {"GpuStraggler": 25, "GpuSwThermalThrottling": 45}
 """Minutes within which a fault is told, and what slows a GPU down, if it comes and goes."""
-TAIL = 17
-"""Minutes after its end for which an alert may stand: an alert outlasts a restart of Prometheus."""
 END = MINUTES - 1
 GONE = math.nan
 MODEL = "NVIDIA A100-SXM4-80GB"
@@ -182,7 +180,7 @@ def assert_told(played: Played, fires: Mapping[str, tuple[int, int]], text: str 
         first, last = min(minutes), max(minutes)
         assert onset <= first <= onset + SLOW_PROMPT.get(alert, PROMPT)
         assert len(minutes) == last + 1 - first
-        assert end <= last <= end + TAIL
+        assert end <= last <= end + 17  # An alert outlasts a restart of Prometheus.
         assert all(text in " ".join(each.annotations.values()) for each in played.shown[alert])
 
 

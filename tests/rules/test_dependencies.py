@@ -58,11 +58,8 @@ def readings() -> list[tuple[Rule, str, bool]]:
     ]
 
 
-def test_no_group_reads_another_one_but_for_the_windows_that_are_listed() -> None:
+def test_a_group_reads_of_another_what_is_listed_a_window_unless_an_older_value_does_as_well() -> None:
     assert {(rule.group, metric) for rule, metric, _ in readings()} == set(ALLOWED)
-
-
-def test_what_is_read_of_another_group_is_a_window_unless_an_older_one_does_as_well() -> None:
     at_once = {(rule.group, metric) for rule, metric, ranged in readings() if not ranged}
     assert at_once == {pair for pair, reason in ALLOWED.items() if reason in (FLEET, PLANNED)}
 

@@ -93,13 +93,12 @@ def _processes(second: Mapping[str, Sequence[float]]) -> Iterator[Series]:
             yield gpu(metric, counter(each) if counted else each, **own, **({} if counted else {"type": "compute"}))
 
 
-PODS: Final = [pod(f"train-{number}") for number in range(4)]
 ENDED: Final = {"gpu_processes": since(STOPPED_AT, 0.0, 1.0)}
 STILL: Final = {"gpu_main_thread_cpu_seconds_total": since(STOPPED_AT, 1.0, 60.0)}
 
 CASES: Final[Mapping[str, Case]] = {
     "one rank, with steps": Case("sx ss ss ss", EARLY, collective="a", steps=STOPS),
-    "one rank of pods": Case("sx ss ss ss", EARLY, PODS),
+    "one rank of pods": Case("sx ss ss ss", EARLY, [pod(f"train-{number}") for number in range(4)]),
     "one rank of one-GPU hosts": Case(f"s s x{' s' * 13}", EARLY),
     "all ranks stop, with steps": Case("xx xx xx xx", EARLY, steps=STOPS),
     "all ranks stop, without steps": Case("xx xx xx xx", LATER),

@@ -12,7 +12,6 @@ from tests.rules.rulefile import alert_files
 ALERT: Final = "GpuPcieWidthFromBoot"
 END: Final = 40
 NAN: Final = math.nan
-UNSCRAPED: Final = ((1, 10), (NAN, 14), (1, 16))
 
 
 def hosts(
@@ -44,7 +43,7 @@ CASES: Final[Mapping[str, Series]] = {
         gpu("gpu_info", over((1, END)), "E-9", instance="9", name="E", board_part_number="900-2"),
     ),
     "four lanes are too few for any board": hosts("F", 4, 4, 4),
-    "three alike that could not be scraped": hosts("G", 8, 8, 8, scraped=UNSCRAPED),
+    "three alike that could not be scraped": hosts("G", 8, 8, 8, scraped=((1, 10), (NAN, 14), (1, 16))),
 }
 FIRES: Final = {"alone", "one of two", "another has more", "four lanes are too few for any board"}
 

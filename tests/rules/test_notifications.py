@@ -104,17 +104,12 @@ def test_a_text_is_well_formed(exhibit: Exhibit, sent: Sent) -> None:
 
 
 @of_every_exhibit
-def test_a_text_says_which_gpu_and_who_is_hit(exhibit: Exhibit, sent: Sent) -> None:
+def test_a_text_says_which_gpu_who_is_hit_and_since_when(exhibit: Exhibit, sent: Sent) -> None:
     notification = only(exhibit, sent)
-    description = notification.annotations["description"]
+    texts = notification.annotations
     if "uuid" in notification.labels:
-        assert f"(PCI {ADDRESS}, serial {SERIAL})" in description
-    assert [owner for owner in exhibit.owners if owner not in description] == []
-
-
-@of_every_exhibit
-def test_a_text_says_since_when(exhibit: Exhibit, sent: Sent) -> None:
-    texts = only(exhibit, sent).annotations
+        assert f"(PCI {ADDRESS}, serial {SERIAL})" in texts["description"]
+    assert [owner for owner in exhibit.owners if owner not in texts["description"]] == []
     timeless = exhibit.name in TIMELESS
     assert [name for name in ("summary", "description") if (", since " in texts[name]) is timeless] == []
 

@@ -132,13 +132,10 @@ def test_a_gpu_is_called_by_the_number_that_it_has_now(played: Mapping[str, Play
     assert alert.annotations["description"].startswith("GPU 2 of a (PCI 0000:65:00.0, serial 1): ")
 
 
-def test_gpus_without_a_uuid_are_told_apart_by_their_number(played: Mapping[str, Played]) -> None:
+def test_gpus_without_a_uuid_are_told_apart_by_their_number_or_address(played: Mapping[str, Played]) -> None:
     found = played["without UUIDs"].shown[LOST]
     assert [alert.labels["gpu"] for alert in found] == ["0", "1"]
     assert [alert.annotations["summary"].split(":")[0] for alert in found] == ["a GPU 0", "a GPU 1"]
-
-
-def test_gpus_without_a_uuid_are_told_apart_by_their_address(played: Mapping[str, Played]) -> None:
     shown = played["without UUIDs and handles"].shown
     xids = {alert.labels["pci_bus_id"]: alert.annotations for alert in shown[XIDS]}
     assert {alert.labels["pci_bus_id"] for alert in shown[LOST]} == {SLOTS[1]}
@@ -172,11 +169,7 @@ def test_a_server_of_requests_may_rest(played: Mapping[str, Played]) -> None:
 def test_whose_job_is_hit_is_known_for_a_quarter_of_an_hour_after_it_died(played: Mapping[str, Played]) -> None:
     description = heat(played["job that died"]).annotations["description"]
     assert description.startswith("GPU 0 of a (PCI 0000:65:00.0), used by Slurm job 42 of alice: ")
-
-
-def test_the_job_of_a_scheduler_counts_more_than_its_processes_and_a_pod_without_a_name_last(
-    played: Mapping[str, Played],
-) -> None:
+    # The job of a scheduler counts more than its processes, and a pod without a name last.
     texts = {alert.labels["uuid"]: alert.annotations["description"] for alert in played["jobs"].shown[HEAT]}
     assert "used by Slurm job 42 of alice: " in texts["GPU-1"]
     assert "used by user nobody: " in texts["GPU-2"]

@@ -22,7 +22,6 @@ from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.judge.findings.finding import State
 from gpu_triage.read.exporter.judgment import GPU_FINDING
 from gpu_triage_simulator import Scenario
-from gpu_triage_simulator.scenario import Expectation
 
 
 class Shown(NamedTuple):
@@ -42,20 +41,11 @@ def shown_by(scenario: Scenario) -> frozenset[Shown]:
         shown
         for each in scenario.expectations
         for shown in (
-            *(Shown("fires", alert) for alert in _fired(each) - RELAYS),
+            *(Shown("fires", alert) for alert in {wanted(one).labels["alertname"] for one in each.alerts} - RELAYS),
             *(Shown("nearly fires", alert) for alert in each.near_misses if alert not in RELAYS),
             *(Shown("is", bottleneck) for bottleneck in each.bottleneck.values()),
         )
     )
-
-
-def _fired(expectation: Expectation) -> set[str]:
-    return {wanted(alert).labels["alertname"] for alert in expectation.alerts}
-
-
-def gpu_minutes(scenario: Scenario) -> float:
-    """What it costs to play a scenario, roughly: GPUs times minutes up to its last expectation."""
-    return len(scenario.gpus) * max(each.at for each in scenario.expectations) / 60
 
 
 def up_to(seconds: int, scenario: Scenario) -> Scenario:
@@ -127,7 +117,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test for each scenario and interval."""
     if "step_seconds" not in metafunc.fixturenames:
         return
-    longest_first = sorted(SCENARIOS, key=lambda name: -gpu_minutes(SCENARIOS[name]))
+    # What it costs to play one, roughly: GPUs times the time up to its last expectation.
+    cost = {name: len(each.gpus) * max(one.at for one in each.expectations) for name, each in SCENARIOS.items()}
+    longest_first = sorted(cost, key=lambda name: -cost[name])
     if metafunc.config.getoption("--long"):
         cases = [_case(SCENARIOS[name], step) for name in longest_first for step in (SHORTEST, USUAL, LONGEST)]
     else:
@@ -140,13 +132,10 @@ def _case(scenario: Scenario, step_seconds: int, *marks: pytest.MarkDecorator) -
     return pytest.param(scenario, step_seconds, id=f"{scenario.name} every {step_seconds} s", marks=marks)
 
 
-OF_SHORT_BURSTS = {"training-day"}
-"""Classes of which need samples as often as by default; recordings sample only as often as they are scraped."""
-
-
 def _beyond(name: str) -> int:
     """The interval at which `make full` plays a scenario."""
-    if name in OF_SHORT_BURSTS:
+    # Its classes need samples as often as by default; recordings sample only as often as they are scraped.
+    if name == "training-day":
         return USUAL
     return RECORDED if name in COVER else LONGEST
 

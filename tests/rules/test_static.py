@@ -42,11 +42,10 @@ def named(rule: Rule) -> str:
     return "-".join(filter(None, [rule.name, *labels]))
 
 
-every_rule = for_each("rule", RULES, ids=named)
 every_alert = for_each("rule", alerts(RULES), ids=named)
 
 
-@every_rule
+@for_each("rule", RULES, ids=named)
 def test_an_expression_is_sound(rule: Rule) -> None:
     """It talks of series, labels and words that exist, a target that gets a label stops it for nobody else, and a join
     carries what identifies the target, for two clusters may have hosts of one name."""

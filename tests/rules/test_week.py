@@ -29,20 +29,16 @@ from gpu_triage_simulator.scenario_file import check_references
 HOUR_SECONDS = 3600
 EVALUATION_MINUTES = 2
 """Whatever fires stays for longer than that."""
-WEEK_HOURS = 168
 QUICK_HOURS = {"idle-downshift": 6, "rtx-4070-ti-super": 3}
-
-
-def quiet_scenarios() -> list[str]:
-    names = [summary.name for summary in list_scenarios()]
-    return [name for name in names if all(expectation.quiet for expectation in load_any(name).expectations)]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One test a host: up to a day of the quick ones, or a week of all."""
     if "healthy" in metafunc.fixturenames:
         every = metafunc.config.getoption("--long")
-        hours = dict.fromkeys(quiet_scenarios(), WEEK_HOURS) if every else QUICK_HOURS
+        names = [summary.name for summary in list_scenarios()]
+        quiet = (name for name in names if all(expectation.quiet for expectation in load_any(name).expectations))
+        hours = dict.fromkeys(quiet, 168) if every else QUICK_HOURS
         metafunc.parametrize(("healthy", "hours"), hours.items())
 
 

@@ -13,7 +13,6 @@ from gpu_triage_simulator.readings import Readings
 
 _PIDS: Final = (4100, 4110)
 _STILL: Final = (Thread("python", 0.0), Thread("NCCL Progress", 1.0, "R"))
-_WRITING: Final = (Thread("python", 0.7, "R"),)
 _ON_DISK: Final = Disk(DISK, writes_per_second=800, write_bytes_per_second=9e8, write_seconds=0.001, busy=0.5)
 _OTHERS: Final = (_ON_DISK, Network(FABRIC, 2e10, 2e10))
 """What others on the host write and send."""
@@ -33,7 +32,7 @@ def stops() -> Iterator[State]:
     yield State("a hang while others write", "hung", stopped, always=(_QUIET,), **hangs)
     yield State("a hang while others write, by its cgroup", "hung", stopped, always=(_cgroup(2e3),), **hangs)
     yield State("a hang while somebody writes", "hung", stopped, **hangs | {"lasts": 450, "promised": 320})
-    saves: dict[str, Any] = {"gpus": 2, "threads": _WRITING, "lasts": _CHECKPOINT_SECONDS}
+    saves: dict[str, Any] = {"gpus": 2, "threads": (Thread("python", 0.7, "R"),), "lasts": _CHECKPOINT_SECONDS}
     long = {"promised": _HUNG_SECONDS}  # so far, the class before it is kept
     saving = (idle(), _ON_DISK)
     rank = Writes((_PIDS[0],), 9e8)

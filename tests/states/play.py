@@ -54,7 +54,6 @@ UNSEEN_SECONDS: Final = 60
 """How long a state has lasted when an exporter starts that has not seen what was before."""
 PROMISED_SECONDS: Final = 30
 """Within how many seconds a GPU has its class, where a state says nothing else."""
-TICKS: Final = 100
 DISK, MOUNT, LAN, FABRIC = "nvme0n1", "/mnt/datasets", "eno1", "ib0"
 FIRST_PID: Final = 4100
 """Of the process on GPU 0; that of the next GPU is ten more."""
@@ -363,7 +362,7 @@ class Threads:
             lasts = WORK_SECONDS <= seconds < self._ends_at
             for place, thread in enumerate(self._of(number, lasts=lasts)):
                 tid = pid + place
-                ticks = self._ticks[pid, tid] = self._ticks.get((pid, tid), 1000.0) + thread.share * passed * TICKS
+                ticks = self._ticks[pid, tid] = self._ticks.get((pid, tid), 1000.0) + thread.share * passed * 100
                 self._write(f"proc/{pid}/task/{tid}", thread, tid, int(ticks))
 
     def _of(self, number: int, *, lasts: bool) -> list[Thread]:

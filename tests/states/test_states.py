@@ -12,12 +12,8 @@ from tests.states.states import FAMILIES, STATES
 
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 
-KNOWS_LESS = {"compute", "unattributed"}
-"""Classes that a GPU may pass through on its way: they say that nothing is known to be wrong."""
 BACK_SECONDS = 90
 """Within how long a GPU has its old class again when a state ends."""
-MOST_CHANGES = 2
-"""Of the class of one GPU in a day on which nothing is wrong."""
 BY_NAME = {state.name: state for state in STATES}
 REPRESENTATIVES = [
     BY_NAME[name]
@@ -29,8 +25,6 @@ REPRESENTATIVES = [
     )
 ]
 """A state of each kind, which `make test` plays."""
-GOES_ON = {"the job ends", "Xid 48"}
-"""States that last beyond the end of what brings them about."""
 
 
 def phase_of(state: State) -> float:
@@ -53,7 +47,8 @@ def test_a_state_has_its_class_in_time_and_keeps_it(state: State) -> None:
     assert seen.seconds <= (state.promised if state.must_change or state.unseen_before else 0)
     assert seen.flips == 0
     for gpu, wanted in state.classes.items():
-        assert set(seen.found[gpu]) <= KNOWS_LESS | {wanted, state.was}
+        # Classes that a GPU may pass through on its way: they say that nothing is known to be wrong.
+        assert set(seen.found[gpu]) <= {"compute", "unattributed"} | {wanted, state.was}
 
 
 @full(REPRESENTATIVES)
@@ -68,7 +63,8 @@ def test_an_exporter_that_starts_in_the_middle_of_it_has_the_class(state: State)
     assert play(replace(state, unseen_before=True), phase_of(state)).seconds <= PROMISED_SECONDS
 
 
-@full([state for state in REPRESENTATIVES if state.must_change and state.name not in GOES_ON])
+# These two last beyond the end of what brings them about.
+@full([state for state in REPRESENTATIVES if state.must_change and state.name not in {"the job ends", "Xid 48"}])
 def test_a_class_ends_with_its_state(state: State) -> None:
     seen = play(state, phase_of(state), ends=True)
     assert seen.seconds <= state.promised
@@ -90,7 +86,7 @@ def test_a_short_wait_is_no_change_of_class(phase: float) -> None:
 def test_the_class_of_a_healthy_gpu_stays_what_it_is(scenario: str, fast_seconds: int, minutes: int) -> None:
     changes = steady_day(scenario, fast_seconds, minutes / 60)
     assert set(changes) == {"0", "1"}
-    assert max(changes.values()) <= MOST_CHANGES
+    assert max(changes.values()) <= 2
 
 
 def test_states_are_named_apart_and_want_every_class() -> None:

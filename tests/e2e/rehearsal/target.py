@@ -20,7 +20,6 @@ PLAYS = Path(__file__).parent / "plays"
 STEP_SECONDS = 30.0
 EARLIER_SECONDS = 9 * 60
 
-_LEFT_OUT = {"up", "gpu_exporter_simulated"}
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
@@ -90,7 +89,7 @@ def replayed(history: History, origin: float, pace: float) -> Replay:
 
     lines = []
     for (name, labels), values in history.series.items():
-        if name in _LEFT_OUT or name not in asked:
+        if name in {"up", "gpu_exporter_simulated"} or name not in asked:
             continue
         kept = ",".join(f'{key}="{text.translate(_ESCAPES)}"' for key, text in labels if key not in {"job", "instance"})
         lines.append(Line(f"{name}{{{kept}}}", tuple(map(scale(name), values))))

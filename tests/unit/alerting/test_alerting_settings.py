@@ -109,13 +109,15 @@ def test_a_threshold_at_either_end_of_its_range_stands_in_the_expression(key: st
         assert rule_of(key, chosen)["expr"] != rule_of(key, DEFAULTS)["expr"]
 
 
-def test_targets_are_told_apart_by_the_labels_named(read: Read) -> None:
+def test_targets_are_told_apart_by_the_labels_named_and_those_that_route_stay(read: Read) -> None:
     text = "\n".join(rule_files(read("{cluster_label: region, replica_labels: [replica, zone]}")).values())
     assert "on (region, replica, zone, job, instance" in text
     assert "by (region, replica, zone, job, instance, workload, name)" in text
     assert not re.search(r"\(cluster\b(?!:)", text)
     assert "$labels.region" in text
     assert "$labels.cluster" not in text
+    text = "\n".join(rule_files(read("routing_labels: [zone, rack]")).values())
+    assert "max by (cluster, job, instance, drill, workload, zone, rack, uuid, code)" in text
 
 
 def test_the_job_is_quoted_for_promql(read: Read) -> None:
@@ -191,11 +193,6 @@ def test_a_wrong_setting_is_named(key: str, text: str, read: Read) -> None:
 def test_what_the_exporter_judges_leads_to_its_option(read: Read) -> None:
     with pytest.raises(ConfigError, match=r"judge\.thermal\.hw"):
         read("alerts: {GpuHwThermalThrottling: {for: 15m}}")
-
-
-def test_labels_that_route_alerts_stay_on_those_about_gpus(read: Read) -> None:
-    text = "\n".join(rule_files(read("routing_labels: [zone, rack]")).values())
-    assert "max by (cluster, job, instance, drill, workload, zone, rack, uuid, code)" in text
 
 
 VALUES = st.recursive(

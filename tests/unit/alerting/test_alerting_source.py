@@ -15,7 +15,6 @@ from gpu_triage.read.xid.codes import NONFATAL_MEANING, XID_CODES, XidKind, code
 SOURCES = shipped_sources()
 ALERTS = [alert for source in SOURCES for alert in source.alerts]
 
-every_source = for_each("source", SOURCES, ids=lambda source: source.path)
 every_alert = for_each("alert", ALERTS, ids=lambda alert: alert.key)
 
 GOOD = """
@@ -44,11 +43,7 @@ def read(folder: Path, text: str) -> RuleSource:
     return source
 
 
-def first_alert(source: RuleSource) -> Alert:
-    return next(source.alerts)
-
-
-@every_source
+@for_each("source", SOURCES, ids=lambda source: source.path)
 def test_every_token_of_every_source_has_a_value(source: RuleSource) -> None:
     for group in every(build.built(source, DEFAULTS)):
         for rule in group.rules:
@@ -115,7 +110,7 @@ def test_the_words_for_an_xid_are_those_of_the_table() -> None:
     ],
 )
 def test_a_wrong_source_is_refused_by_name(tmp_path: Path, wrong: str, message: str) -> None:
-    assert first_alert(read(tmp_path, GOOD)).thresholds["share"].value == 0.1
+    assert next(read(tmp_path, GOOD).alerts).thresholds["share"].value == 0.1
     with pytest.raises(SourceError, match=message):
         read(tmp_path, wrong)
 

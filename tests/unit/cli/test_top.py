@@ -210,12 +210,10 @@ def test_the_exporter_of_this_host_is_asked_where_it_listens(address: str, https
     assert ExporterClient(url).url == url
 
 
-NO_URLS = (
-    *("gpu-07:9836", "ftp://gpu-07", "http://", "http://a:b:c", "http://gpu-07/metrics", "http://ada:secret@gpu-07"),
+@pytest.mark.parametrize(
+    "url",
+    ["gpu-07:9836", "ftp://gpu-07", "http://", "http://a:b:c", "http://gpu-07/metrics", "http://ada:secret@gpu-07"],
 )
-
-
-@pytest.mark.parametrize("url", NO_URLS)
 def test_what_is_no_url_or_has_a_password_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="leave name and password to" if "@" in url else "--url: .* is no URL"):
         ExporterClient(url)

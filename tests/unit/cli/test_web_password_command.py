@@ -10,20 +10,15 @@ from click.testing import CliRunner
 from gpu_triage.cli.main import group
 
 
-def read_until(descriptor: int, end: bytes) -> None:
-    """Read from a terminal until this was written to it."""
-    written = b""
-    while not written.endswith(end):
-        written += os.read(descriptor, 1024)
-
-
 @pytest.mark.slow
 def test_at_a_terminal_a_password_is_asked_for_twice_and_only_its_hash_printed() -> None:
     keyboard, terminal = pty.openpty()
     command = [sys.executable, "-m", "gpu_triage", "web-password", "--cost", "4"]
     process = subprocess.Popen(command, stdin=terminal, stdout=subprocess.PIPE, stderr=terminal, start_new_session=True)
     for prompt in (b"Password: ", b"Repeat for confirmation: "):
-        read_until(keyboard, prompt)
+        written = b""
+        while not written.endswith(prompt):
+            written += os.read(keyboard, 1024)
         os.write(keyboard, b"scrape\n")
     printed = process.communicate(timeout=40)[0].rstrip(b"\n")
     os.close(keyboard)

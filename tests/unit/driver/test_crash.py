@@ -4,9 +4,6 @@ import pytest
 
 from gpu_triage.driver.crash import EXPLANATION, MEANINGS, ending
 
-LONGEST_NAME = 500
-"""What `faulthandler` writes of the name of a file (MAX_STRING_LENGTH of CPython's traceback.c)."""
-
 
 @pytest.mark.parametrize(
     ("code", "words"),
@@ -23,7 +20,7 @@ def test_an_exit_code_is_told_in_words(code: int, words: str) -> None:
 
 
 def test_the_explanation_fits_and_consists_of_what_is_written_as_it_is() -> None:
-    assert len(EXPLANATION) <= LONGEST_NAME
+    assert len(EXPLANATION) <= 500  # of a file's name, `faulthandler` writes MAX_STRING_LENGTH
     assert EXPLANATION.isascii()
     assert EXPLANATION.isprintable()
     assert all(meaning in EXPLANATION for meaning in MEANINGS.values())

@@ -10,17 +10,13 @@ from gpu_triage_simulator import Expectation, list_scenarios, load_scenario
 pytestmark = pytest.mark.slow
 
 SECONDS = 30.0
-PAUSES = {"training-day": "half a minute of a job that pauses does not tell what it does else"}
-"""Scenarios of which one look sees too little, whatever it says."""
 
 MOMENTS = [
     (summary.name, expectation)
     for summary in list_scenarios()
     for expectation in load_scenario(summary.name).expectations
-    if summary.name not in PAUSES
+    if summary.name != "training-day"  # Half a minute of a job that pauses does not tell what it does else.
 ]
-EIGHT_GPUS = "h100-8-bad-night"
-"""Takes longer than all others together, and has no topic of its own."""
 
 BEHIND_THE_DAEMON = {
     ("moved-slot", 3900, "0"): "only the baseline that the exporter recorded knows that this slot is not the card's own"
@@ -78,7 +74,8 @@ def alert_names(expectation: Expectation) -> set[str]:
             name,
             expectation,
             id=f"{name}-{expectation.at // 60}m",
-            marks=[] if expectation.findings and name != EIGHT_GPUS else pytest.mark.full,
+            # The night takes longer than all others together, and has no topic of its own.
+            marks=[] if expectation.findings and name != "h100-8-bad-night" else pytest.mark.full,
         )
         for name, expectation in MOMENTS
     ],

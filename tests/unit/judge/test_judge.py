@@ -255,8 +255,6 @@ LONGEST = 3 * HOUR
 """How long evidence of a fault may last after its repair, and a finding after its evidence; most last minutes."""
 MANY = 10
 """Kinds of findings that are found in any order."""
-LASTING = frozenset({"xid.earlier", "driver.earlier"})
-"""Told for as long as the kernel log has it."""
 
 OF_GPUS, OF_HOSTS = (
     tuple(part.splitlines()) for part in Path(__file__).with_name("effects.txt").read_text().split("\n\n")
@@ -327,6 +325,7 @@ def test_whatever_the_order_of_faults_restarts_and_repairs_nothing_is_left_of_wh
         assert len(found - before) > MANY
         running = next_exporter(running, 0, MINUTE)
         running.run_to(FAULTS_UNTIL + LONGEST)
-        left = [each for each in active(running) if each.check.code not in before | LASTING]
+        # Told for as long as the kernel log has it: earlier Xids, and what the driver did earlier.
+        left = [each for each in active(running) if each.check.code not in before | {"xid.earlier", "driver.earlier"}]
         assert [(each.subject, each.check.code, each.measured) for each in left] == []
         assert {value for _, value in running.series("gpu_up")} == {1.0}

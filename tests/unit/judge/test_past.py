@@ -29,13 +29,10 @@ def wobbling(past: Past, seconds: float, step: float) -> None:
         past.note(step, (number % 7) * step)
 
 
-def test_nothing_is_known_of_a_past_without_notes() -> None:
-    assert Past().over(60.0) == Amount(0.0, 0.0)
-    assert Past().over(60.0).mean == 0.0
-
-
-def test_less_is_known_than_was_asked_for_until_it_was_seen() -> None:
+def test_less_is_known_than_was_asked_for_until_it_was_seen_and_nothing_without_notes() -> None:
     past = Past()
+    assert past.over(60.0) == Amount(0.0, 0.0)
+    assert past.over(60.0).mean == 0.0
     past.note(20.0, 5.0)
     assert past.over(60.0) == Amount(5.0, 20.0)
 
@@ -169,11 +166,6 @@ def test_a_series_says_what_it_was_over_the_window(
     assert {name: getattr(series, name) for name in expected} == pytest.approx(expected)
 
 
-def test_only_the_window_counts_from_the_last_reading_before_it() -> None:
-    series = one(seen(GPU_BUSY_SECONDS_TOTAL, *RISING, window=62.0), GPU_BUSY_SECONDS_TOTAL)
-    assert (series.first, series.last, series.seconds) == (135, 200, 65)
-
-
 def test_what_is_withdrawn_is_no_evidence_and_begins_anew_when_it_is_back() -> None:
     gone = evidence_of((100, [GPU_POWER_WATTS.sample(50, *GPU)]), (100, None))
     assert (gone.series(GPU_POWER_WATTS), gone.last(GPU_POWER_WATTS)) == ((), None)
@@ -189,7 +181,9 @@ def test_series_are_found_by_their_labels() -> None:
     assert seen(GPU_BUSY_SECONDS_TOTAL, (100, 5), (110, 10)).rate(GPU_BUSY_SECONDS_TOTAL, gpu="0") == pytest.approx(0.5)
 
 
-def test_a_part_of_the_window_can_be_asked_for() -> None:
+def test_only_the_window_counts_from_the_last_reading_before_it_and_a_part_can_be_asked_for() -> None:
+    series = one(seen(GPU_BUSY_SECONDS_TOTAL, *RISING, window=62.0), GPU_BUSY_SECONDS_TOTAL)
+    assert (series.first, series.last, series.seconds) == (135, 200, 65)
     evidence = seen(GPU_POWER_WATTS, (0, 10), (30, 10), (50, 100), (60, 100))
     whole, last = one(evidence, GPU_POWER_WATTS), one(evidence.over(10), GPU_POWER_WATTS)
     assert (whole.low, last.low, last.mean) == (10, 100, 100)
@@ -202,14 +196,13 @@ def test_the_window_stays_small_however_long_it_runs() -> None:
 
 
 PACKAGE = Path(history.__file__).parents[2]
-READERS_OF_EVIDENCE = ("judge", "cli", "serve")
 
 
 @pytest.mark.slow
 def test_what_is_left_out_of_the_evidence_nobody_asks_for() -> None:
     constants = {spec.name.upper() for spec in METRICS if spec in _NOT_JUDGED}
     assert len(constants) == len(_NOT_JUDGED)
-    files = [path for folder in READERS_OF_EVIDENCE for path in (PACKAGE / folder).rglob("*.py")]
+    files = [path for folder in ("judge", "cli", "serve") for path in (PACKAGE / folder).rglob("*.py")]
     asked = {
         (path.name, name)
         for path in files

@@ -310,13 +310,10 @@ def test_lanes_that_the_board_does_not_have_are_no_bottleneck() -> None:
     assert judged(1.0, {**board, (pcie.GPU_PCIE_LINK_WIDTH, PEER): 16.0}).name == "pcie_link"
 
 
-def test_a_narrow_link_whose_traffic_was_counted_once_is_not_accused() -> None:
+def test_a_narrow_link_whose_traffic_was_counted_once_is_not_accused_and_an_unknown_one_says_so() -> None:
     names = [judged(1.0, link(lanes=4, received=X4 * BELOW), seconds=seconds).name for seconds in (0, 5)]
     assert names == ["compute", "compute"]
     assert judged(1.0, link(lanes=4), seconds=0).name == "pcie_link"
-
-
-def test_a_link_whose_traffic_is_unknown_says_so() -> None:
     assert judged(1.0, link(lanes=4)).because.endswith("how much it carries is not known")
     assert "not known" not in judged(1.0, link(lanes=4, received=X4 * ABOVE)).because
 

@@ -52,10 +52,6 @@ def refusal(environment: Mapping[str, str] | None = None, **flags: str) -> str:
     return message
 
 
-def test_nothing_given_yields_the_defaults() -> None:
-    assert config_of() == Config()
-
-
 def test_what_a_config_was_made_of_can_change_without_it() -> None:
     choices = {"host": False}
     config = Config(collectors=choices)
@@ -163,9 +159,7 @@ def test_flag_beats_variable_beats_file_beats_default(tmp_path: Path) -> None:
     config = config_of({f"GPU_TRIAGE_{name}": text for name, text in variables.items()}, sample__fast="4s")
     assert (config.sample_fast_seconds, config.sample_medium_seconds, config.sample_slow_seconds) == (4, 30, 200)
     assert (config.stale_after, config.process_max) == (9, Config().process_max)
-
-
-def test_a_value_that_is_overridden_does_not_stop_the_start() -> None:
+    # A value that is overridden does not stop the start.
     assert config_of({"GPU_TRIAGE_STALE_AFTER": "wrong"}, stale_after="5").stale_after == 5
 
 
@@ -175,8 +169,8 @@ def test_a_variable_separates_several_values_by_commas() -> None:
     assert "write host:port" in refusal({"GPU_TRIAGE_WEB_LISTEN_ADDRESS": ":9836,"})
 
 
-def test_an_empty_variable_counts_as_not_set() -> None:
-    assert config_of({"GPU_TRIAGE_SIMULATE": "", "GPU_TRIAGE_SAMPLE_FAST": ""}) == Config()
+def test_an_empty_variable_counts_as_not_set_and_nothing_given_yields_the_defaults() -> None:
+    assert config_of({"GPU_TRIAGE_SIMULATE": "", "GPU_TRIAGE_SAMPLE_FAST": ""}) == config_of() == Config()
 
 
 def test_an_unknown_variable_of_ours_is_refused_with_the_likely_one() -> None:
@@ -382,15 +376,12 @@ def test_a_file_that_sets_nothing_leaves_the_defaults(file: Path, content: str) 
     assert config_of_file(file) == Config()
 
 
-def test_one_value_may_stand_for_a_list(file: Path) -> None:
-    file.write_text("web: {listen-address: localhost:9836}")
-    assert config_of_file(file).web_listen_addresses == ("localhost:9836",)
-
-
-def test_yamls_guesses_about_types_do_not_change_a_value(file: Path) -> None:
+def test_yamls_guesses_about_types_do_not_change_a_value_and_one_may_stand_for_a_list(file: Path) -> None:
     for text in ("010", "1:30", "off", "1e3", "2026-01-02"):
         file.write_text(f"simulate: {text}")
         assert config_of_file(file).simulate == text
+    file.write_text("web: {listen-address: localhost:9836}")
+    assert config_of_file(file).web_listen_addresses == ("localhost:9836",)
 
 
 @pytest.mark.parametrize(("content", "message"), REFUSED["files"])
@@ -410,16 +401,7 @@ def judge_file(file: Path) -> Path:
     return file
 
 
-def test_the_file_has_a_table_for_each_finding(judge_file: Path) -> None:
-    assert config_from([f"--config.file={judge_file}"]).judge == (
-        JudgeOption("thermal.hw", "wait", "5m"),
-        JudgeOption("thermal.hw", "hold", "15m"),
-        JudgeOption("thermal.hw", "share", "20 %"),
-        JudgeOption("xid.79", "wait", "1m"),
-    )
-
-
-def test_what_several_sources_say_is_combined_and_the_flag_comes_last(judge_file: Path) -> None:
+def test_what_a_files_tables_and_other_sources_say_is_combined_and_the_flag_comes_last(judge_file: Path) -> None:
     scenario = {"judge": Setting(("power.cap.share=0.8",), "the scenario")}
     config = config_from(
         [f"--config.file={judge_file}", "--judge=thermal.hw.wait=1m", "--judge", "pcie.aer.count=5", "--simulate=x"],
@@ -479,11 +461,8 @@ def test_reading_again_takes_the_files_settings_and_leaves_the_others(judge_file
         JudgeOption("xid.79", "wait", "9m"),
         JudgeOption("thermal.hw", "hold", "1m"),
     )
-
-
-def test_without_a_file_nothing_is_read_again() -> None:
-    config = config_from(["--judge=thermal.hw.hold=1m"])
-    assert judge_options_now(config, all_options(())) is config.judge
+    without_file = config_from(["--judge=thermal.hw.hold=1m"])
+    assert judge_options_now(without_file, all_options(())) is without_file.judge
 
 
 @pytest.mark.parametrize("content", ["jugde: {}", "judge: 5", "["])

@@ -175,10 +175,11 @@ def test_a_call_lost_in_a_driver_that_answers_others_asks_for_a_restart(tmp_path
         assert running.sampler.fatal is not None
 
 
-def test_release_shuts_nvml_down_and_says_so() -> None:
+def test_release_shuts_nvml_down_and_says_so_and_acquire_takes_the_gpus_back_and_counters_go_on() -> None:
     with rig(load_scenario("dual-a10"), HOST_TOO) as running:
-        running.run(10)
+        running.run(60)
         assert nvml_is_up()
+        before = running.value("gpu_busy_seconds_total", gpu="0")
         running.sampler.release()
         running.run(3)
         assert not nvml_is_up()
@@ -193,14 +194,6 @@ def test_release_shuts_nvml_down_and_says_so() -> None:
         assert "power" not in listed
         running.run(60)
         assert not nvml_is_up(), "the driver stays released"
-
-
-def test_acquire_takes_the_gpus_back_and_counters_go_on() -> None:
-    with rig(load_scenario("dual-a10"), HOST_TOO) as running:
-        running.run(60)
-        before = running.value("gpu_busy_seconds_total", gpu="0")
-        running.sampler.release()
-        running.run(30)
         running.sampler.acquire()
         running.run(10)
         assert running.value("gpu_exporter_gpus_released") == 0

@@ -341,21 +341,17 @@ def test_every_tone_is_legible_on_its_ground(scheme: str) -> None:
         assert contrast(colors[ink], colors["ground"]) >= 4.5
 
 
-def geometry(drawn: str) -> list[tuple[str, float, float]]:
-    """Class, left edge and width, in percent, of each rectangle of a strip."""
-    rectangles = ET.fromstring(drawn).iter("rect")  # noqa: S314 - our own
-    return [(r.attrib["class"], float(r.attrib["x"][:-1]), float(r.attrib["width"][:-1])) for r in rectangles]
-
-
 def test_a_strip_is_to_scale_and_what_was_not_judged_stays_empty() -> None:
     strips = (
         ClassPeriod("compute", 900.0, 600.0),
         ClassPeriod("thermal", 450.0, 90.0),
         ClassPeriod("compute", 90.0, 0.0),
     )
-    drawn = strip(strips, "GPU 3", WALL)
-    assert geometry(drawn) == [("c-compute", 50.0, 16.67), ("c-thermal", 75.0, 20.0), ("c-compute", 95.0, 5.0)]
-    titles = [title.text for title in ET.fromstring(drawn).iter("title")]  # noqa: S314 - our own
+    drawn = ET.fromstring(strip(strips, "GPU 3", WALL))  # noqa: S314 - our own
+    # Left edge and width, in percent.
+    places = [(r.attrib["class"], float(r.attrib["x"][:-1]), float(r.attrib["width"][:-1])) for r in drawn.iter("rect")]
+    assert places == [("c-compute", 50.0, 16.67), ("c-thermal", 75.0, 20.0), ("c-compute", 95.0, 5.0)]
+    titles = [title.text for title in drawn.iter("title")]
     assert titles == [
         "compute for 5 min, 07:45 to 07:50 UTC",
         "thermal for 6 min, 07:52 to 07:58 UTC",

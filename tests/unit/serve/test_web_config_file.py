@@ -391,9 +391,6 @@ class Told(NamedTuple):
     differs: str = ""  # from what a Go exporter sends
 
 
-OLDER = ssl.TLSVersion.TLSv1_2
-
-
 def _alert(running: Running, context: ssl.SSLContext) -> str:
     """The TLS alert that a client sees which has sent its request by then; "" if the connection just ends."""
     try:
@@ -410,12 +407,8 @@ def _alert(running: Running, context: ssl.SSLContext) -> str:
 
 
 def _older(context: ssl.SSLContext) -> ssl.SSLContext:
-    context.maximum_version = OLDER
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
     return context
-
-
-def _stranger(toolkit: Path) -> ssl.SSLContext:
-    return trusting_context(toolkit, Authority(toolkit, "elsewhere").issue("stranger"))
 
 
 def _of_another_suite(toolkit: Path) -> ssl.SSLContext:
@@ -436,7 +429,11 @@ HANDSHAKES: dict[str, tuple[Callable[[Path], ssl.SSLContext], tuple[str, ...], T
         MTLS,
         Told("handshake_failure", "the client sent no certificate", "no certificate, with TLS 1.2"),
     ),
-    "of another authority": (_stranger, MTLS, Told("unknown_ca", "unable to get local issuer certificate")),
+    "of another authority": (
+        lambda toolkit: trusting_context(toolkit, Authority(toolkit, "elsewhere").issue("stranger")),
+        MTLS,
+        Told("unknown_ca", "unable to get local issuer certificate"),
+    ),
     "a name that is not allowed": (
         _client,
         (*MTLS, "client_allowed_sans: [prometheus]"),
@@ -465,9 +462,6 @@ def test_a_client_that_is_refused_at_the_handshake_is_told_why_and_the_log_names
     assert told.cause in line["cause"]
     assert line["client"] == "127.0.0.1"
 
-
-CHALLENGE = "challenge"
-"""Of a 401: it names a realm here, as test_web_passwords shows."""
 
 OM, TEXT = Format.OPENMETRICS, Format.TEXT
 PROTOBUF = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
@@ -508,7 +502,8 @@ def test_a_client_gets_the_format_that_it_prefers(accept: str, form: Format) -> 
 
 def test_every_difference_is_documented_and_everything_documented_is_one(differences: list[str]) -> None:
     rows = [row.differs for row in FILES.values()] + [told.differs for _, _, told in HANDSHAKES.values()]
-    named = {CHALLENGE, *(differs for differs in rows if differs)}
+    # The challenge of a 401 names a realm here, as test_web_passwords shows.
+    named = {"challenge", *(differs for differs in rows if differs)}
     lines = {name: [line for line in differences if name in line.split(" | ")[0]] for name in named}
     assert {name: len(found) for name, found in lines.items() if len(found) != 1} == {}
     assert set(differences) - {line for found in lines.values() for line in found} == set()

@@ -61,13 +61,9 @@ CLAIMS = (
 
 
 @in_a_loop
-async def test_only_a_users_own_password_is_right(checks: CountedChecks) -> None:
+async def test_only_a_users_own_password_is_right_up_to_72_bytes_as_for_htpasswd_and_go(checks: CountedChecks) -> None:
     for user, password, right in CLAIMS:
         assert await checks.right(USERS, Credentials(user, password), HERE) is right, (user, password)
-
-
-@in_a_loop
-async def test_only_the_first_72_bytes_count_as_for_htpasswd_and_go(checks: CountedChecks) -> None:
     users = {b"u": hashed(b"x" * 72, 4).encode()}
     assert await checks.right(users, Credentials(b"u", b"x" * 100), HERE)
 

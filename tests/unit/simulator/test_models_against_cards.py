@@ -21,8 +21,6 @@ KNOWN: Final = (
     *("nvidia-geforce-rtx-4080-super__595.71.05.txt", "nvidia-h100-80gb-hbm3__590.48.01.txt"),
     *("nvidia-h200-mig__590.48.01.txt", "quadro-p2000-v12.xml", "rtx-3080-v12.xml", "tesla-t4.xml"),
 )
-ANONYMOUS: Final = {"Graphics Device": "gtx-1660-ti"}
-"""A driver older than the card calls it this."""
 
 REFUSALS: Final = (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound)
 SM, MEMORY, VIDEO = 1, 2, 3
@@ -98,7 +96,8 @@ VALUES: Final[dict[str, Callable[[GpuModel], float | None]]] = {
 }
 """A fact to what the model has of it."""
 
-MODELS: Final = {load_model(name).name: name for name in known_models()} | ANONYMOUS
+# A driver older than the card calls it this.
+MODELS: Final = {load_model(name).name: name for name in known_models()} | {"Graphics Device": "gtx-1660-ti"}
 
 
 def _looks(path: Path) -> list[Capture]:
@@ -159,19 +158,15 @@ def answers(nvml: Driver) -> Iterator[tuple[str, bool]]:
             yield fact, True
 
 
-def told_of_links(nvml: Driver) -> tuple[int, int, list[int]]:
-    """The driver's answer of how many there are, and the state of each."""
-    ((code, count),) = nvml.fields(0, LINKS)
-    return code, count, [state for _, state in nvml.fields(0, *((165, link) for link in range(count)))] if count else []
-
-
 def test_a_model_tells_what_the_card_tells_and_nothing_else(captures: list[Capture], tmp_path: Path) -> None:
     for capture in every(captures):
         with driver(host_of(capture, tmp_path)) as nvml:
             told = dict(answers(nvml))
             state = pynvml.nvmlDeviceGetPerformanceState(nvml.handles[0])
             clock = pynvml.nvmlDeviceGetClockInfo(nvml.handles[0], MEMORY)
-            code, count, states = told_of_links(nvml)
+            ((code, count),) = nvml.fields(0, LINKS)
+            links = ((165, link) for link in range(count))  # the state of each
+            states = [state for _, state in nvml.fields(0, *links)] if count else []
         asked = {fact: capture.present(fact) for fact in told if capture.present(fact) is not None}
         assert {fact: told[fact] for fact in asked} == asked
         if capture.name != "Tesla T4":  # a process held it awake

@@ -49,9 +49,14 @@ def test_what_the_others_wait_for_is_named(gpu: int | None, why: str, subject: s
     assert said in found.slow
 
 
-def test_what_they_wait_for_now_comes_before_what_once_cost_more() -> None:
+def test_what_they_wait_for_now_comes_before_what_once_cost_more_or_differs_and_confirmed_before_pending() -> None:
     job = waits(waits(slow(), "a", 0, "computing", seconds=9000, lasts=False), "b", 1, "computing", seconds=60)
     assert advice(job.made()).about == "GPU 1 of b:9836"
+    job = waits(slow(), "a", 0, "computing").add("differs", series(0.02, **gpu_labels("b", 1)))
+    assert advice(job.made()).about == "GPU 0 of a:9836"
+    job = JobMaker("a", "b").finding("thermal.hw", "critical", "a", 0, state=1)
+    job.finding("power.brake", "critical", "b", 1)
+    assert advice(job.made()).code == "power.brake"
 
 
 @pytest.mark.parametrize("waited_for", [1, None])
@@ -82,12 +87,6 @@ def test_where_the_pace_is_known_waiting_is_not_guessed_from_means() -> None:
     assert compare(JobMaker.made(job)).culprit is not None
 
 
-def test_a_confirmed_finding_comes_before_a_pending_one() -> None:
-    job = JobMaker("a", "b").finding("thermal.hw", "critical", "a", 0, state=1)
-    job.finding("power.brake", "critical", "b", 1)
-    assert advice(job.made()).code == "power.brake"
-
-
 def test_the_owner_of_a_job_that_hangs_is_not_told_to_free_a_gpu() -> None:
     job = JobMaker("a", "b").finding("work.allocated_idle", "warning", "a", 0)
     for place in (("a", 0), ("a", 1), ("b", 0), ("b", 1)):
@@ -115,11 +114,6 @@ def test_without_one_main_thread_that_differs_none_is_named(odd: tuple[tuple[int
     found = advice(hangs(*odd))
     assert (found.about, found.code) == ("", "work.low_power")
     assert "main thread" not in found.slow
-
-
-def test_a_gpu_that_the_others_wait_for_comes_before_a_main_thread_that_differs() -> None:
-    job = waits(slow(), "a", 0, "computing").add("differs", series(0.02, **gpu_labels("b", 1)))
-    assert advice(job.made()).about == "GPU 0 of a:9836"
 
 
 def test_a_pace_that_was_never_known_is_no_loss() -> None:
@@ -156,11 +150,8 @@ def test_a_clock_stands_out_beyond_what_chips_differ_by(share: float, *, stands_
     assert (comparison.culprit is not None) is stands_out
 
 
-def test_one_gpu_has_no_others() -> None:
+def test_one_gpu_has_no_others_and_those_of_another_model_are_no_measure() -> None:
     assert compare(JobMaker("a", gpus=1).made()) == (None, None, None, 0)
-
-
-def test_gpus_of_another_model_are_no_measure() -> None:
     assert compare(JobMaker("a", "b", gpus=1).gpu("b", 0, name="A100", clock=1410).made()).gpu is None
     more = JobMaker("a", "b").gpu("b", 0, name="A100", clock=1410).gpu("b", 1, name="A100", clock=1410)
     assert compare(more.made())[1:3] == (None, None)

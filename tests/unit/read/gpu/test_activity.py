@@ -417,14 +417,13 @@ def test_reasons_are_those_that_the_gpu_supports_and_unknown_ones(bench: BenchMa
 
 
 HW_THERMAL = 0x40
-HOT_DRIVER = DriverVersions("590.48.01", None, None)
 
 
 class Hot:
     """A GPU whose driver reports reasons and counts them, or does not, second by second."""
 
     def __init__(self, nvml: Bench, interval_seconds: float = 1.0) -> None:
-        nvml.versions = HOT_DRIVER
+        nvml.versions = DriverVersions("590.48.01", None, None)
         self._nvml = nvml
         self._interval_seconds = interval_seconds
         self._reader = ThrottleReader(3 * interval_seconds, interval_seconds)

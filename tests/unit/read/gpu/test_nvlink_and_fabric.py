@@ -303,7 +303,6 @@ def test_links_of_an_earlier_generation_tell_nothing_and_are_asked_little(bench:
     assert nvml.calls("nvmlDeviceGetFieldValues") <= 4
 
 
-REPLAYS_FIELD = 161
 MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
 
@@ -316,7 +315,7 @@ MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 )
 def test_junk_in_one_field_costs_that_field(bench: BenchMaker, member: str, value: float) -> None:
     def make_junk(entry: Any) -> None:
-        if entry.fieldId == REPLAYS_FIELD:
+        if entry.fieldId == 161:  # replays
             entry.nvmlReturn, entry.valueType, entry.value.ullVal = 0, MEMBERS.index(member), 0
             setattr(entry.value, member, value)
 

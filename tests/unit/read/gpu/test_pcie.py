@@ -174,14 +174,12 @@ def test_the_cards_generation_is_the_kernels_where_the_driver_does_not_tell(benc
     assert read_pcie_limits(nvml.round(), virtual=False).device_generation == 4
 
 
-def test_a_declared_expectation_beats_the_derived_one(bench: BenchMaker) -> None:
+def test_without_sysfs_the_driver_alone_says_what_to_expect_and_a_declaration_beats_either(
+    bench: BenchMaker, tmp_path: Path
+) -> None:
     nvml = bench("dual-a10")
     assert expected(nvml, Config(expect_pcie_generation=3)) == (3, 16)
     assert expected(nvml, Config(expect_pcie_width=8)) == (4, 8)
-
-
-def test_without_sysfs_the_driver_alone_says_what_to_expect(bench: BenchMaker, tmp_path: Path) -> None:
-    nvml = bench("dual-a10")
     nvml.machine = replace(nvml.machine, sysfs=tmp_path)
     reading = read_pcie_limits(nvml.round(), virtual=False)
     assert (reading.slot_generation, reading.device_width) == (None, None)
@@ -345,13 +343,10 @@ def round_of(host: HostTree, bus_id: str | None = BUS_ID) -> GpuRound:
     return GpuRound(inquiry, DriverVersions(None, None, None), (), round_.machine, round_.at)
 
 
-def test_where_no_sysfs_is_mounted_it_fails(host: HostTree) -> None:
+def test_both_ends_of_the_link_are_read_without_a_driver_but_not_without_sysfs(host: HostTree) -> None:
     host.sysfs.mkdir()
     with pytest.raises(HostReadFailed, match="missing"):
         PcieAerReader().read(round_of(host))
-
-
-def test_both_ends_of_the_link_are_read_without_a_driver(host: HostTree) -> None:
     plug_in(host)
     round_ = round_of(host)
     assert PcieAerReader().read(round_) == PcieAerReading(
@@ -477,15 +472,12 @@ def test_what_is_not_on_the_bus_or_is_virtual_has_no_level(bench: BenchMaker) ->
     assert gpu.inquiry.failures == []
 
 
-def test_without_sysfs_the_place_of_an_adapter_is_a_failure(bench: BenchMaker, tmp_path: Path) -> None:
+def test_adapters_that_cannot_be_listed_and_a_sysfs_that_is_not_mounted_are_failures(
+    bench: BenchMaker, tmp_path: Path
+) -> None:
     gpu = bench("rtx-4070-ti-super").round()
-    unmounted = replace(gpu, machine=replace(gpu.machine, sysfs=tmp_path))
     with pytest.raises(HostReadFailed, match="missing"):
-        read_nic_topology(unmounted)
-
-
-def test_adapters_that_cannot_be_listed_are_a_failure(bench: BenchMaker) -> None:
-    gpu = bench("rtx-4070-ti-super").round()
+        read_nic_topology(replace(gpu, machine=replace(gpu.machine, sysfs=tmp_path)))
     infiniband = gpu.machine.sysfs / "class" / "infiniband"
     infiniband.rmdir()
     infiniband.symlink_to("infiniband")

@@ -49,10 +49,6 @@ def host(tmp_path: Path) -> HostTree:
     return host
 
 
-def test_a_host_that_gives_every_right_lacks_nothing(host: HostTree) -> None:
-    assert limitations(host) == {}
-
-
 def test_a_recorded_host_that_knows_nothing_of_this_process_lacks_nothing(tmp_path: Path) -> None:
     host = HostTree(tmp_path)
     host.write({"kmsg": "", "proc/stat": "", "sys/devices/system/node/node0/cpulist": "0\n"})
@@ -108,7 +104,8 @@ def test_beside_the_hosts_procfs_a_container_lacks_the_processes_alone(host: Hos
     assert limitations(host) == {"processes": "other_pid_namespace"}
 
 
-def test_another_mount_namespace_costs_nothing_while_the_hosts_can_be_read(host: HostTree) -> None:
+def test_a_host_that_gives_every_right_lacks_nothing_even_from_another_mount_namespace(host: HostTree) -> None:
+    assert limitations(host) == {}
     host.write({"proc/self/mountinfo": "522 500 0:21 / /proc rw\n"})
     assert limitations(host) == {}
 

@@ -20,7 +20,6 @@ from gpu_triage.read.host.cpu import (
     HostCpuSettingsReader,
     HostCpuSettingsReading,
     NodeCpu,
-    busy_ratio,
 )
 from gpu_triage.read.host.host_memory import HostEdacReader, HostEdacReading, HostMemoryReader, HostMemoryReading
 from gpu_triage.read.metrics.rendering import samples
@@ -106,10 +105,6 @@ def test_no_time_goes_back_and_no_ratio_leaves_its_range(
             for mode, seconds in node.seconds.items():
                 assert seconds >= last.get((node.numa_node, mode), 0)
                 last[node.numa_node, mode] = seconds
-
-
-def test_a_cpu_without_ticks_in_between_has_no_ratio() -> None:
-    assert busy_ratio((5, 0, 0, 5), (5, 0, 0, 5)) is None
 
 
 def busiest(host: HostTree, *cpus: tuple[int, int, int, int], after: int = 500) -> dict[int, float | None]:

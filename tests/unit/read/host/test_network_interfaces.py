@@ -74,12 +74,11 @@ def test_an_exporter_that_may_not_look_at_process_1_reads_its_own_namespace(host
 
 SNMP = kernel_file("net-snmp")
 """Of Linux 6.18, without its long lines about ICMP; see snmp_seq_show of net/ipv4/proc.c."""
-ETH0 = {"proc/net/dev": f"{HEADER}  eth0: 1 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0\n"}
 
 
 def test_tcp_segments_are_those_of_the_hosts_own_network_namespace(host: HostTree) -> None:
     fewer = SNMP.replace("7172062 3758", "5 0")
-    host.write({**ETH0, "proc/net/snmp": fewer})
+    host.write({"proc/net/dev": f"{HEADER}  eth0: 1 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0\n", "proc/net/snmp": fewer})
     own = HostNetworkReader().read(host.round())
     assert (own.segments_sent, own.segments_retransmitted) == (5, 0)
     host.write({"proc/1/net/dev": NET_DEV, "proc/1/net/snmp": SNMP})

@@ -251,14 +251,6 @@ OLD = (
 )
 
 
-def nccl_2_29(sn: int, at: str) -> str:
-    labels = OLD.format(sn=sn, at=at)
-    return (
-        f"nccl_algorithm_bandwidth_gbs{{{labels}}} 150.1\nnccl_bus_bandwidth_gbs{{{labels}}} 262.7\n"
-        f"nccl_collective_exec_time_microseconds{{{labels}}} 14306\n"
-    )
-
-
 def labels(reading: TextFilesReading, name: str) -> list[Mapping[str, str]]:
     return [sample.labels for sample in samples(reading) if sample.name == name]
 
@@ -290,7 +282,12 @@ def test_labels_of_2_29_that_change_with_each_write_make_no_new_series(tmp_path:
     reader = TextFilesReader(tmp_path)
     found = []
     for number, at in enumerate(("2025-10-17T03:31:47Z", "2025-10-17T03:32:17Z")):
-        write(tmp_path, {FILE: nccl_2_29(228924 + number, at)})
+        named = OLD.format(sn=228924 + number, at=at)
+        text = (
+            f"nccl_algorithm_bandwidth_gbs{{{named}}} 150.1\nnccl_bus_bandwidth_gbs{{{named}}} 262.7\n"
+            f"nccl_collective_exec_time_microseconds{{{named}}} 14306\n"
+        )
+        write(tmp_path, {FILE: text})
         os.utime(tmp_path / FILE, (time.time() - 60 + 30 * number,) * 2)
         found.append(labels(read(tmp_path, reader=reader, gpus=GPUS), "nccl_bus_bandwidth_gbs"))
     (before,), (after,) = found

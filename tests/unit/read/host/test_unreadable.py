@@ -89,10 +89,6 @@ def test_of_lines_only_the_one_that_is_cut_off_is_lost(tmp_path: Path) -> None:
 MOUNT = "device server:/export mounted on /data with fstype nfs4 statvers=1.1\n\tbytes:\t1 2 3 4 5 6 7 8\n"
 
 
-def parse_mountstats(text: str) -> object:
-    return [parse_section(version, lines) for _, version, lines in nfs_sections(text)]
-
-
 PARSERS: dict[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
     "stat": (parse_stat, ("cpu0 {}", "ctxt {}", "cpu0 1 1 1 1\n{}")),
     "loadavg": (parse_load1, ("0.{} ",)),
@@ -104,7 +100,7 @@ PARSERS: dict[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
     "net/dev": (parse_interface, ("eth0:{}", f"{{}}: {'1 ' * 16}")),
     "net/snmp": (parse_tcp_segments, ("Tcp: OutSegs RetransSegs\nTcp: {}", "Tcp: OutSegs\nTcp: 1\nTcp:{}")),
     "mountstats": (
-        parse_mountstats,
+        lambda text: [parse_section(version, lines) for _, version, lines in nfs_sections(text)],
         (MOUNT + "{}", f"{MOUNT}\tper-op statistics\n\tREAD: {{}}", f"{MOUNT}\tper-op statistics\n\tREAD: 1 1 {{}} 1"),
     ),
     "modules": (parse_module, ("nvidia 1 1 {}",)),

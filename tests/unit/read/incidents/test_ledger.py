@@ -88,13 +88,11 @@ def test_two_reports_are_of_one_incident_or_of_two(first: Incident, second: Inci
     assert found == [(each.uuid, each.last_at) for each in ((second,) if same else (first, second))]
 
 
-def test_counts_are_of_the_board_wherever_it_was_and_of_the_slot_whoever_was_there() -> None:
+def test_counts_are_of_board_and_slot_wherever_it_was_and_whoever_was_there_in_the_last_30_days() -> None:
     made = ledger(incident(days(20), uuid=OTHER_BOARD), incident(days(10), slot="0000:b3:00.0"), incident(days(1)))
     assert counted(made) == {(by, "79", days): n for by in ("board", "slot") for days, n in (("7", 1), ("30", 2))}
     assert made.boards_recent(SLOT, NOW) == {("79", "30"): 2}
-
-
-def test_what_is_older_than_30_days_or_of_the_future_does_not_count() -> None:
+    # What is older, or of the future, does not count.
     assert counted(ledger(incident(days(30.1)), incident(NOW + 2 * SAME_SECONDS, kind="48"))) == {}
     assert ledger(incident(days(30.1))).boards_recent(SLOT, NOW) == {}
 

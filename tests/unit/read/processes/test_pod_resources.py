@@ -179,17 +179,12 @@ class Kubelet:
 
 
 @pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
-def running(clock: VirtualClock) -> Iterator[tuple[Rig, Kubelet]]:
+def running() -> Iterator[tuple[Rig, Kubelet]]:
     """An exporter on a node of a cluster; GPU 0's and 1's pods are known."""
     collectors = ("power", "processes", "pod_names", "host_cpu", "identity")
     config = only(*collectors, kubernetes_pod_resources_socket=Path("/kubelet.sock"))
     shares = (Held(name, "n", "c", (f"{OTHER}::{number}",)) for number, name in enumerate("ab"))
-    asked = Kubelet(Held(*TRAINER, (GPU,)), *shares)
+    clock, asked = VirtualClock(), Kubelet(Held(*TRAINER, (GPU,)), *shares)
     with simulated_machine(three("h100-8"), clock=clock, when_looked_at=True) as simulated:
         simulated.machine = dataclasses.replace(simulated.machine, pods=PodDirectory(asked, 15.0))
         yield Rig(simulated, clock, config), asked

@@ -64,11 +64,6 @@ def test_facts_of_a_process_in_a_pod(host: HostTree) -> None:
     )
 
 
-def test_a_process_that_is_gone_has_no_facts(host: HostTree) -> None:
-    process(host)
-    assert facts_of(host.procfs, 4243) is None
-
-
 def test_a_process_with_files_that_procfs_hides_is_known_to_exist(host: HostTree) -> None:
     """As by hidepid=1."""
 
@@ -87,6 +82,8 @@ def test_what_cannot_be_read_is_left_out_alone(host: HostTree) -> None:
     process(host, status="Uid:\tme\nCpus_allowed_list:\t0-99999999999\n", cgroup="")
     host.spoil("proc/4242/comm")
     assert facts_of(host.procfs, 4242) == ProcessFacts("", "", None, Owner())
+    host.spoil("proc/self/status")
+    assert names_are_host_pids(host.procfs) is None
 
 
 @pytest.mark.parametrize("stat", ["", "4242 (python3)", f"4242 (python3) {STAT_TAIL}".replace("8812345", "soon")])
@@ -177,11 +174,6 @@ def test_whose_pids_a_procfs_shows(host: HostTree, *, nspid: str, namespace: str
     assert names_are_host_pids(host.procfs) is answer
 
 
-def test_a_procfs_that_cannot_be_read_leaves_it_open(host: HostTree) -> None:
-    host.spoil("proc/self/status")
-    assert names_are_host_pids(host.procfs) is None
-
-
 def test_a_later_process_under_the_same_pid_is_never_taken_for_the_earlier(host: HostTree) -> None:
     reader = ProcessFactsReader()
     process(host)
@@ -195,15 +187,9 @@ def test_a_later_process_under_the_same_pid_is_never_taken_for_the_earlier(host:
     assert second.allowed_cpus == frozenset(range(32))
 
 
-def test_a_process_that_executes_another_program_has_its_name_at_once(host: HostTree) -> None:
-    reader = ProcessFactsReader()
-    process(host)
-    facts_of(host.procfs, 4242, reader, 0.0)
-    process(host, comm="train) (S\n", stat=f"4242 (train) (S) {STAT_TAIL}")
-    assert known(facts_of(host.procfs, 4242, reader, 1.0)).name == "train) (S"
-
-
-def test_what_may_change_of_a_living_process_is_read_again_after_half_a_minute(host: HostTree) -> None:
+def test_what_may_change_of_a_living_process_is_read_again_after_half_a_minute_and_a_name_at_once(
+    host: HostTree,
+) -> None:
     reader = ProcessFactsReader()
     process(host)
     before = facts_of(host.procfs, 4242, reader, 0.0)
@@ -211,6 +197,9 @@ def test_what_may_change_of_a_living_process_is_read_again_after_half_a_minute(h
     assert facts_of(host.procfs, 4242, reader, 29.0) == before
     facts = known(facts_of(host.procfs, 4242, reader, 30.0))
     assert (facts.allowed_cpus, facts.owner.slurm_job_id) == (frozenset(range(4)), "5")
+    # It executes another program.
+    process(host, comm="train) (S\n", stat=f"4242 (train) (S) {STAT_TAIL}")
+    assert known(facts_of(host.procfs, 4242, reader, 31.0)).name == "train) (S"
 
 
 def test_a_process_that_ended_has_no_facts_and_is_not_remembered(host: HostTree) -> None:

@@ -26,7 +26,6 @@ from gpu_triage.read.processes.pods import NO_WORKLOAD
 from gpu_triage_simulator import VirtualClock
 
 NOT_AVAILABLE = 0xFFFFFFFFFFFFFFFF
-NO_INSTANCE = 0xFFFFFFFF
 LISTS = {
     "compute": "nvmlDeviceGetComputeRunningProcesses_v3",
     "graphics": "nvmlDeviceGetGraphicsRunningProcesses_v3",
@@ -43,7 +42,7 @@ def lists(*processes: tuple[int, int], instances: bool = False) -> Callable[...,
             return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
         for number, (entry, (pid, used)) in enumerate(zip(out or (), processes, strict=False)):
             entry.pid, entry.usedGpuMemory = pid, used
-            entry.gpuInstanceId = entry.computeInstanceId = number if instances else NO_INSTANCE
+            entry.gpuInstanceId = entry.computeInstanceId = number if instances else 0xFFFFFFFF  # none
         return 0
 
     return call
@@ -320,18 +319,16 @@ def process_in_a_container(nvml: Bench, driver: str, nspid: str) -> ProcessReadi
     return process
 
 
-def test_a_container_has_the_names_that_its_own_procfs_has(bench: BenchMaker) -> None:
+def test_a_container_has_the_names_of_its_own_procfs_and_what_the_driver_counts_under_its_pids(
+    bench: BenchMaker,
+) -> None:
     process = process_in_a_container(bench("dual-a10"), "580.95.05", "7")
     assert process.facts is not None
     assert (process.facts.name, process.memory_bytes, process.sm_utilization_ratio) == ("python", 500, 0.72)
-
-
-def test_another_process_under_the_same_pid_of_the_host_is_not_looked_up(bench: BenchMaker) -> None:
+    # Another process under the same PID of the host is not looked up.
     process = process_in_a_container(bench("dual-a10"), "580.95.05", "81200\t7")
     assert (process.facts, process.memory_bytes) == (None, 500)
-
-
-def test_what_a_driver_counts_under_another_pid_is_absent_and_not_zero(bench: BenchMaker) -> None:
+    # What a driver counts under another PID is absent and not zero.
     process = process_in_a_container(bench("dual-a10"), "550.54.14", "7")
     assert process.facts is not None
     assert (process.memory_bytes, process.sm_utilization_ratio) == (None, None)

@@ -368,18 +368,15 @@ def test_no_text_is_too_strange(text: str, head: str) -> None:
 SOURCES = Path(gpu_triage.__file__).parents[1]
 
 
-def test_every_code_is_listed_under_its_own_number_in_order() -> None:
+def test_every_code_is_listed_in_order_and_only_those_of_nvlink_5_say_in_their_text_how_fatal_they_are() -> None:
     assert all(code == xid.code for code, xid in XID_CODES.items())
     assert list(XID_CODES) == sorted(XID_CODES)
+    assert [xid.code for xid in XID_CODES.values() if xid.fatal_in_text] == list(range(144, 151))
 
 
 def test_a_gpu_that_must_not_go_on_pages() -> None:
     known_to_stop_a_gpu = {46, 48, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 158, 167}
     assert set(codes_of(XidKind.PAGE)) == known_to_stop_a_gpu | {173, 175} | set(range(144, 151))
-
-
-def test_only_nvlink_5_xids_say_in_their_text_whether_they_are_fatal() -> None:
-    assert [xid.code for xid in XID_CODES.values() if xid.fatal_in_text] == list(range(144, 151))
 
 
 def test_no_other_module_keeps_a_list_of_codes() -> None:

@@ -30,7 +30,6 @@ FINDINGS = tuple(code for code in BY_CODE if not code.removeprefix("xid.").isdig
 EVERY_NAME = (*OWN_PAGES, *alert_names(), *FINDINGS, *(f"xid-{code}" for code in XID_CODES))
 WORD = re.compile(r"[A-Za-z]{4,}")
 HREF = re.compile(r'href="([^"]*)"')
-ANCHOR = re.compile(r'<h\d id="([^"]*)"')
 
 
 def test_every_alert_of_the_rules_is_found_whatever_its_case() -> None:
@@ -119,7 +118,7 @@ def test_every_page_is_rendered_whole_and_well_formed(name: str) -> None:
 
 @cache
 def anchors_of(name: str) -> frozenset[str]:
-    return frozenset(ANCHOR.findall(html_of(name)))
+    return frozenset(re.findall(r'<h\d id="([^"]*)"', html_of(name)))
 
 
 @pytest.mark.slow

@@ -45,7 +45,6 @@ every_runbook = for_each("page", RUNBOOKS, ids=lambda page: page.stem)
 every_runbook_of_prometheus = for_each(
     "page", [page for page in RUNBOOKS if page.stem not in OF_FINDINGS], ids=lambda page: page.stem
 )
-every_page = for_each("page", PAGES, ids=lambda page: page.stem)
 
 
 def _text(page: Path) -> str:
@@ -80,21 +79,14 @@ def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
 
 
 @every_runbook
-def test_a_runbook_has_its_sections_in_order_and_none_is_empty(page: Path) -> None:
+def test_a_runbook_has_its_sections_in_order_each_with_what_belongs_there(page: Path) -> None:
     assert re.findall(r"^# (.+)$", _prose(page), re.MULTILINE) == [page.stem]
     titles = tuple(re.findall(r"^## (.+)$", _prose(page), re.MULTILINE))
     assert titles in {SECTIONS, SECTIONS[:-1]}
     assert [title for title in titles if not _section(page, title).strip()] == []
-
-
-@every_runbook
-def test_a_runbook_asks_our_metrics_first_and_then_the_host(page: Path) -> None:
+    # Our metrics are asked first, and then the host.
     diagnosis = _text(page).split("## Diagnosis\n")[1].split("\n## ")[0]
     assert [language for language, _ in FENCE.findall(diagnosis)] == ["promql", "console"]
-
-
-@every_runbook
-def test_a_mitigation_is_a_numbered_list(page: Path) -> None:
     numbers = re.findall(r"^(\d+)\. ", _section(page, "Mitigation"), re.MULTILINE)
     assert numbers == [str(number) for number in range(1, len(numbers) + 1)]
     assert numbers
@@ -166,7 +158,7 @@ def test_a_class_and_its_runbooks_link_each_other(name: str) -> None:
     assert from_class == {page.stem for page in RUNBOOKS if f"[{name}](" in _facts(page).get("class", "")}
 
 
-@every_page
+@for_each("page", PAGES, ids=lambda page: page.stem)
 def test_options_named_exist(page: Path) -> None:
     known = set(OPTION.findall(_text(DOCS / "configuration.md").replace("--[no-]", "--")))
     assert set(OPTION.findall(_text(page))) - known - {"collector.NAME"} == set()
