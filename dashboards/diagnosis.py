@@ -207,22 +207,23 @@ def _bottleneck() -> PanelBuilder:
         "answers, or it has judged no GPU yet.",
         worst_first(bottleneck()),
         texts=BOTTLENECK,
-        size=Size(8, 9),
+        size=Size(7, 9),
         show_value=VisibilityMode.AUTO,
     )
 
 
 def _work() -> tuple[PanelBuilder, ...]:
-    size = Size(5, 9)
+    size = Size(6, 9)
     return (
         lines(
             "Steps of jobs, 5 min",
             "As each job reports it, on each host. Find the moment at which it drops, and see which color above "
             "changes just before. A job at its usual pace is not slow, whatever else shows. No data: no job counts its "
             "steps (gpu_job_steps_total).",
-            Query(most(host("instance_job_name:gpu_job_steps:rate5m")), host_legend("{{job_name}} ({{owner}})")),
+            Query(most(host("instance_job_name:gpu_job_steps:rate5m")), host_legend("{{job_name}}")),
             unit="ops",
-            size=Size(6, 9),
+            size=Size(5, 9),
+            crowded=True,
         ),
         lines(
             "Busy share, 5 min",
@@ -232,6 +233,7 @@ def _work() -> tuple[PanelBuilder, ...]:
             worst(gpu("instance_gpu:gpu_busy:ratio5m")),
             unit="percentunit",
             size=size,
+            crowded=True,
             top=1,
             line_at=(WAITING_BELOW_SHARE, GOOD),
             low_is_worse=True,
@@ -243,6 +245,7 @@ def _work() -> tuple[PanelBuilder, ...]:
             worst(power_of_limit()),
             unit="percentunit",
             size=size,
+            crowded=True,
             low_is_worse=True,
         ),
     )

@@ -106,20 +106,21 @@ def lines(
     stacked: bool = False,
     logarithmic: bool = False,
     low_is_worse: bool = False,
+    crowded: bool = False,
     names: Mapping[str, tuple[str, str]] | None = None,
 ) -> PanelBuilder:
     """A time series panel: `line_at` is a limit to draw, `every` the minimum step, `names` that of series by legend.
 
     A `floor` or `top` of None is automatic; on a logarithmic axis, 0 is drawn at the bottom. The legend begins with the
-    series that was highest, or with the one that was lowest if `low_is_worse`.
+    series that was highest, or with the one that was lowest if `low_is_worse`. If it is `crowded`, the names of many
+    hosts leave room for one value.
     """
     found = [Query(each) if isinstance(each, str) else each for each in queries]
     panel = headed(timeseries.Panel(), title, description, size).unit(unit)
     panel = panel.fill_opacity(70 if stacked else 4).line_width(0 if stacked else 1)
     panel = panel.show_points(VisibilityMode.NEVER).span_nulls(span_nulls=False)
     worst = "min" if low_is_worse else "max"
-    # Names of GPUs of several hosts leave room for one value.
-    shown = [worst] if size.width < SMALL.width and found[0].legend == LEGEND else ["lastNotNull", worst]
+    shown = [worst] if crowded else ["lastNotNull", worst]
     panel = panel.legend(_list() if stacked else _worst_first(worst, shown)).tooltip(_tooltip())
     if logarithmic:
         panel = panel.scale_distribution(common.ScaleDistributionConfig().type(ScaleDistribution.LOG).log(10))
