@@ -45,7 +45,7 @@ class FilesOfHost:
     snapshots: tuple[Snapshot, ...]  # in chronological order
     labels: Mapping[str, GpuLabels]  # index and UUID of every GPU, from the roster
     lost: Mapping[str, str]  # errors of GPUs that nvidia-smi could not open, by bus id
-    unplaced: Mapping[str, str]  # the same for GPUs that nvidia-smi identified only by index, by index
+    unplaced: Mapping[str, str]  # the same for GPUs that nvidia-smi identified only by index, by index; "" for none
     corrupted: frozenset[str]  # bus ids of GPUs with a corrupted InfoROM, according to nvidia-smi
     devices: Mapping[str, PciDevice]  # PCI devices listed by lspci, by bus id
     ports: Mapping[str, PciDevice]  # the PCIe ports among them, as returned by `ports_of`

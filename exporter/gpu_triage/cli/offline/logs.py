@@ -24,6 +24,8 @@ _SXID: Final = re.compile(
     rf"nvidia-nvswitch\d*: SXid \(PCI:{_ADDRESS}\): (\d{{1,6}})(?:, (Fatal|Non-fatal))?", re.IGNORECASE
 )
 _NOUVEAU: Final = re.compile(rf"nouveau {_ADDRESS}: ")
+_NOWHERE: Final = re.compile(r"NVRM: Xid \([^()]{0,40}\): (\d{1,5})\b")
+"""An Xid of a GPU that is not legible, as where someone left its address out."""
 _CAUSE: Final = re.compile(r" caused by previous Xid (\d{1,5})$")
 
 EventKind = Enum(
@@ -115,6 +117,8 @@ def _read_driver(text: str) -> Iterator[ParsedEvent]:
         yield ParsedEvent(EventKey(EventKind.XID, xid.gpu, code, xid.fatal), gpu=xid.gpu)
         if cause := cause_of(text):
             yield ParsedEvent(EventKey(EventKind.XID_CAUSE, xid.gpu, cause))
+    elif (nowhere := _NOWHERE.match(text)) is not None:
+        yield ParsedEvent(EventKey(EventKind.XID, "", nowhere[1]))
     elif is_driver_loaded(text):
         yield ParsedEvent(_LOADED)
     elif text.startswith("NVRM: GPU has fallen off the bus"):
@@ -128,6 +132,9 @@ def cause_of(text: str) -> str:
 
 
 _KEPT: Final = 256  # events kept per group and log; older ones are only counted
+_OF_GPUS: Final = frozenset({EventKind.XID, EventKind.SXID, EventKind.DRIVER})
+_HOST: Final = re.compile(r"\d:\d\d\S* (?!localhost\b)([A-Za-z][\w-]{0,63})[\w.-]{0,190} kernel\b")
+"""The host that syslog names, without its domain."""
 _MOST_OF_A_KIND, _MOST_NOTED = 512, 256
 _TAIL: Final = 40  # lines searched for the first or last one with a timestamp
 _MOST_LINES: Final = 16  # lines of one multi-line message
@@ -212,6 +219,7 @@ class LogSection:
         # events found, by kind and group; within a kind, the most recently seen group comes last
         self.tallies: dict[EventKind, dict[EventKey, Tally]] = {}
         self.ports: dict[str, str] = {}  # above GPUs, from PCIe error messages, by the address of the device below
+        self.hosts: set[str] = set()  # named in lines about failures of GPUs
         self.gpus: set[str] = set()  # addresses that messages identify as GPUs
         # kernel lines with words of error that no parser supports, and how many: by their text without numbers
         self.unjudged: dict[str, tuple[str, int]] = {}
@@ -318,6 +326,8 @@ class LogSection:
                 self.gpus.add(gpu)
             if port and len(self.ports) < _MOST_NOTED:
                 self.ports[what.address] = port
+            if what.kind in _OF_GPUS and len(self.hosts) < _MOST_NOTED and (host := _HOST.search(prefix)) is not None:
+                self.hosts.add(host[1].lower())
             if what.code == ProblemKind.ADAPTER_LINK_DOWN.value and not self._had_link(what):
                 continue
             if (tally := self._tally(what)) is not None:
@@ -362,7 +372,7 @@ class LogSection:
         return found >= _ENOUGH_LINES and 2 * found > len(self._tail)
 
 
-OF_DRIVER: Final = ("NVRM", "nvidia")  # how messages of NVIDIA's driver begin
+OF_DRIVER: Final = ("NVRM", "nvidia", "nvgpu")  # how messages of NVIDIA's driver begin
 _END: Final = "the end of the log"
 _SAME_SECONDS: Final = 3.0
 """Timestamps of one event in two logs differ by at most this: syslog has whole seconds and lags behind the kernel."""

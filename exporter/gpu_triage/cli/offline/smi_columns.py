@@ -18,10 +18,11 @@ _HEAD: Final = re.compile(
 _TITLE: Final = "| NVIDIA-SMI "
 _FIRST: Final = re.compile(
     r"\|\s+(\d{1,3})\s+(\S.*?)\s+(On|Off|N/A|ERR!|WDDM|TCC|MCDM)\s*"
-    r"\|\s+([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)\s+\S+\s+\|\s+(\S+)\s+\|"
+    r"\|\s+([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d|N/A)\s+\S+\s+\|\s+(\S+)\s+\|"
 )
 _SECOND: Final = re.compile(
-    r"\|\s*(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s*/\s*(\S+?)\s*\|\s+(\S+?)\s*/\s*(\S+?)\s*\|\s+(\S+)\s+(\S.*?)\s+\|"
+    r"\|\s*(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s*/\s*(\S+?)\s*\|\s+(?:(\S+?)\s*/\s*(\S+?)|Not Supported)\s*\|"
+    r"\s+(\S+)\s+(\S.*?)\s+\|"
 )
 _LOST: Final = re.compile(r"\|.*\|\s*(GPU is lost|GPU requires reset)\b.*\|")
 _PROCESS: Final = re.compile(
@@ -96,7 +97,7 @@ class SmiTableParser:
             *values, mode = second.groups()
             mode = {"E. Process": "Exclusive_Process", "E. Thread": "Exclusive_Thread"}.get(mode, mode)
             for path, value in zip(WORDS["second-line"], (*values, mode), strict=True):
-                self._gpu.note(path, value)
+                self._gpu.note(path, value or "")
             self._gpu = None
             return True
         return self._take_process(line)
@@ -108,9 +109,9 @@ class SmiTableParser:
         self._gpu.note("product name", name)
         if persistence in _PERSISTENCE:
             self._gpu.note("persistence mode", persistence)
-        if errors.isdecimal():
+        if errors.isdecimal() or errors == "ERR!":
             self._gpu.note("ecc errors/volatile/dram uncorrectable", errors)
-            self._gpu.note("ecc mode/current", "Enabled")
+            self._gpu.note("ecc mode/current", "Enabled" if errors.isdecimal() else errors)
 
     def _take_process(self, line: str) -> bool:
         if line.startswith(_PROCESSES):
