@@ -378,7 +378,8 @@ def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost, facts: Sequ
     # Without GPUs, the summary for a live host only lists what was not found.
     # With GPUs on the bus, or counted, that are not shown, it would claim that there are no others.
     on_bus = sum(device.is_gpu for device in files.devices.values())
-    lacks = area.area is Area.DRIVER and len(host.gpus) < max(1, on_bus, _counted(files))
+    is_part = files.last is not None and files.last.attached is None
+    lacks = area.area is Area.DRIVER and (is_part or len(host.gpus) < max(1, on_bus, _counted(files)))
     says = _says(area.area, host, files) and not lacks
     known = says and area.summary is not None
     parts = [area.summary or ""] if known else [*_summaries(area.area, files, found=bool(area.findings))]
@@ -389,7 +390,7 @@ def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost, facts: Sequ
     lines = () if files.log is None or area.area is not Area.HEALTH else files.log.unjudged
     doubts = any(text.startswith(OF_DRIVER) for text, _ in lines)
     parts += ["it has messages of the driver that are not judged"] if doubts else ()
-    # A log tells what it holds, and not that the memory is sound. Without a bridge, inactive links are normal.
+    # A log does not show that the memory is sound. Without a bridge, inactive links are normal.
     doubts |= area.area is Area.HEALTH and not any(map(host.series, _JUDGED_BY[Area.HEALTH]))
     shown = files.last.gpus.values() if files.last is not None and area.area is Area.PEERS else ()
     doubts |= lacks or any(ALL_LINKS in gpu.links for gpu in shown)

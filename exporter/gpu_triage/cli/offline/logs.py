@@ -133,8 +133,10 @@ def cause_of(text: str) -> str:
 
 _KEPT: Final = 256  # events kept per group and log; older ones are only counted
 _OF_GPUS: Final = frozenset({EventKind.XID, EventKind.SXID, EventKind.DRIVER})
-_HOST: Final = re.compile(r"\d:\d\d\S* (?!localhost\b)([A-Za-z][\w-]{0,63})[\w.-]{0,190} kernel\b")
-"""The host that syslog names, without its domain."""
+_HOST: Final = re.compile(
+    r"\d:\d\d\S* (?!localhost\b)([A-Za-z][\w-]{0,63})[\w.-]{0,190} kernel\b|^\s*([\w.-]{1,190}): +kern: +[a-z]+: +\["
+)
+"""The host that syslog names, without its domain, or Talos."""
 _MOST_OF_A_KIND, _MOST_NOTED = 512, 256
 _TAIL: Final = 40  # lines searched for the first or last one with a timestamp
 _MOST_LINES: Final = 16  # lines of one multi-line message
@@ -327,7 +329,7 @@ class LogSection:
             if port and len(self.ports) < _MOST_NOTED:
                 self.ports[what.address] = port
             if what.kind in _OF_GPUS and len(self.hosts) < _MOST_NOTED and (host := _HOST.search(prefix)) is not None:
-                self.hosts.add(host[1].lower())
+                self.hosts.add((host[1] or host[2]).lower())
             if what.code == ProblemKind.ADAPTER_LINK_DOWN.value and not self._had_link(what):
                 continue
             if (tally := self._tally(what)) is not None:

@@ -14,6 +14,8 @@ LIST: Final = "nvidia-smi -L"
 
 _MOST_LINKS: Final = 64
 _GPU: Final = re.compile(r"\s*GPU (\d{1,3}): (.{1,100}?)(?: \(UUID: (GPU-[\w-]{1,80})\)?(?: \D.{1,100})?)?\s*$")
+_NAMED: Final = ("UUID: GPU-", ": NVIDIA ", ": Tesla ")
+"""What distinguishes the name of a GPU from prose."""
 _LINK: Final = re.compile(r"Link (\d{1,2}): (.{1,80})$")
 _STATE: Final = re.compile(r"(<inactive>|inactive)|[\d.]{1,10} GB/s")
 _ERRORS: Final = re.compile(r"(Replay|Recovery|CRC)(?: (?:Flit|Data))? Errors: (\d{1,18})$")
@@ -23,7 +25,7 @@ _NOTES: Final = ("nvlink", "mig ", "device does not")
 
 _PREFIX: Final = "nvlink/"
 ALL_LINKS: Final = -1
-"""In place of a number, where nvidia-smi only says that all are inactive."""
+"""In place of a number, where nvidia-smi only reports that all are inactive."""
 UP: Final = "up"
 
 
@@ -41,7 +43,7 @@ class NvlinkParser:
     @classmethod
     def starting(cls, line: str) -> NvlinkParser | None:
         parser = cls()
-        return parser if "UUID: GPU-" in line and parser._name(line) else None
+        return parser if any(each in line for each in _NAMED) and parser._name(line) else None
 
     def feed(self, line: str) -> bool:
         text = line.strip()
@@ -97,7 +99,7 @@ def links_of(facts: Mapping[str, str]) -> Links:
         if path.startswith(_PREFIX):
             number, _, what = path.removeprefix(_PREFIX).partition("/")
             found.setdefault(int(number), {})[what] = value
-    # What an earlier output said comes last.
+    # The values of an earlier output come last.
     is_none = next(iter(found), None) == ALL_LINKS
     found = {number: said for number, said in found.items() if (number == ALL_LINKS) == is_none}
     return {

@@ -230,7 +230,8 @@ def _outputs(content: Content) -> Iterator[tuple[SmiReport, float | None]]:
 def _moments(outputs: Sequence[tuple[SmiReport, float | None]], roster: GpuIndex) -> list[_Moment]:
     """Group outputs: each full output starts a moment; others join a nearby one, or start their own if none is near."""
     moments: list[_Moment] = []
-    for report, at in sorted(outputs, key=lambda each: (-_rank(each[0]), each[1] is not None, each[1] or 0.0)):
+    # Of those without a time, the last shows what is now.
+    for report, at in sorted(reversed(outputs), key=lambda each: (-_rank(each[0]), each[1] is not None, each[1] or 0.0)):
         rank, keys = _rank(report), roster.keys(report)
         near = min(
             (moment for moment in moments if _joins(moment, report, at, rank, keys)),

@@ -519,3 +519,6 @@ def test_kernel_messages_of_two_hosts_are_not_mixed(tmp_path: Path) -> None:
     assert "xid.79" in codes(report_on_text(tmp_path, one))
     with pytest.raises(ConfigError, match="different hosts: gpu-7, gpu-8"):
         report_on_text(tmp_path, one, lines.format(53, "gpu-8", 41))
+    talos = "10.5.0.{0}: kern: warning: [2026-03-14T09:50:00.45Z]: NVRM: Xid (PCI:0000:41:00): 62, halted\n"
+    with pytest.raises(ConfigError, match=r"different hosts: 10\.5\.0\.3, 10\.5\.0\.4"):
+        report_on_text(tmp_path, talos.format(3) + talos.format(4))
