@@ -352,7 +352,7 @@ def _completed(
     areas = tuple(_area(area, host, files, facts[area.area]) for area in report.areas)
     areas = tuple(replace(area, is_known=area.is_known and area.area not in doubted) for area in areas)
     is_judged = any(area.findings or (area.is_known and area.summary is not None) for area in areas)
-    shows_all = len(host.gpus) >= _counted(files)
+    shows_all = files.last is None or len(host.gpus) >= (files.last.attached or 0)
     nothing = not any(content.kinds for content in contents)
     blocked = report.blocked
     if files.driver_error is None:
@@ -378,8 +378,8 @@ def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost, facts: Sequ
     # Without GPUs, the summary for a live host only lists what was not found.
     # With GPUs on the bus, or counted, that are not shown, it would claim that there are no others.
     on_bus = sum(device.is_gpu for device in files.devices.values())
-    is_part = files.last is not None and files.last.attached is None
-    lacks = area.area is Area.DRIVER and (is_part or len(host.gpus) < max(1, on_bus, _counted(files)))
+    counted = 0 if files.last is None else files.last.attached
+    lacks = area.area is Area.DRIVER and (counted is None or len(host.gpus) < max(1, on_bus, counted))
     says = _says(area.area, host, files) and not lacks
     known = says and area.summary is not None
     parts = [area.summary or ""] if known else [*_summaries(area.area, files, found=bool(area.findings))]
@@ -396,11 +396,6 @@ def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost, facts: Sequ
     doubts |= lacks or any(ALL_LINKS in gpu.links for gpu in shown)
     summary = "; ".join(filter(None, (*parts, *facts))) or None
     return replace(area, summary=summary, is_known=area.is_known and not doubts)
-
-
-def _counted(files: FilesOfHost) -> int:
-    """The number of GPUs according to nvidia-smi; 0 if unknown."""
-    return (files.last and files.last.attached) or 0
 
 
 def _held(host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
@@ -440,6 +435,8 @@ def _errors(host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
     counted = {severity: sum(each.last for each in found) for severity, found in series.items() if found}
     if not host.was_read and (modes := host.lasts(ecc.GPU_ECC_MODE)):
         yield f"ECC on for {modes.count(1)} of {len(modes)}"
+    if not host.was_read and (rows := host.lasts(ecc.GPU_REMAPPED_ROWS)):
+        yield f"{sum(rows):.0f} remapped rows"
     if counted:
         yield f"ECC errors since the driver was loaded: {_by_kind(counted)}"
     last, lifetime = files.last, defaultdict[str, list[str]](list)

@@ -83,12 +83,10 @@ def _encoding(sample: bytes) -> tuple[str, int]:
     return "utf-8", 0
 
 
-_QUOTE: Final = re.compile(r"(?:>[ ]?)+")
+_QUOTE: Final = re.compile(r"(?:\[pod/[^\]]{1,600}\] )?(?:>[ ]?)*")  # of mails, and of kubectl logs --prefix
 _ENTITY: Final = re.compile(r"&(?:[gl]t|amp|quot|nbsp|apos|#x?[0-9A-Fa-f]{1,5});")
 CRI: Final = re.compile(r"^\S{20,40} (?:stdout|stderr) [FP] ")
 """How containerd and CRI-O begin each line of a container's log."""
-POD: Final = "[pod/"
-"""How kubectl logs --prefix begins each line, before the names of the pod and the container."""
 _DOCKER: Final = ('{"log":"', '{"log": "')
 _PROMPT: Final = re.compile(
     r"(?:\([\w.-]{1,40}\) ?)?"
@@ -101,9 +99,7 @@ def cleaned(line: str) -> str:
     """A line without quote marks and entities of HTML, and with plain spaces."""
     if "&" in line and _ENTITY.search(line) is not None:
         line = unescape(line)
-    if line.startswith(POD):
-        line = line.partition("] ")[2]
-    if line[:1] == ">":
+    if line[:1] in (">", "["):
         found = _QUOTE.match(line)
         line = line if found is None else line[found.end() :]
     if line[:2] == "\\#":

@@ -49,6 +49,8 @@ class EventKey(NamedTuple):
 LINK_LOST: Final = "link lost"  # in place of a severity: the link below a port is gone
 _FROM_FIRMWARE: Final = (ProblemKind.HARDWARE_CORRECTED, ProblemKind.HARDWARE_UNCORRECTED)
 _LOADED: Final = EventKey(EventKind.LOADED)
+_BOOTED: Final = EventKey(EventKind.LOADED, code="boot")
+_BOOT: Final = re.compile(r"(.{0,80}(?:kernel: |\] )(?=L)|(?=-))(Linux version \d|-- (?:Reboot|Boot [0-9a-f]{32}) --)")
 
 
 class ParsedEvent(NamedTuple):
@@ -77,6 +79,8 @@ def _found_in(text: str) -> Iterator[ParsedEvent]:
         yield ParsedEvent(EventKey(EventKind.DRIVER, gpu, failure.trouble.value), gpu=failure.address)
     elif text.startswith("NVRM: "):
         yield from _read_driver(text)
+    elif text.startswith(("-- ", "Linux version ")):
+        yield ParsedEvent(_BOOTED)
     elif (sxid := _SXID.match(text)) is not None:
         fatal = None if sxid[3] is None else sxid[3].lower() == "fatal"
         yield ParsedEvent(EventKey(EventKind.SXID, _address(sxid[1]), sxid[2], fatal))
@@ -243,6 +247,8 @@ class LogSection:
     def pass_by(self, line: str) -> None:
         """Record a line without a known event; it may turn out to be the last one with a timestamp."""
         self._count(line)
+        if (line[:3] == "-- " or "Linux version " in line) and (boot := _BOOT.match(line)) is not None:
+            self._take(boot[1], boot[2])
         if _has_error(line) and (found := _STAMP.match(line)) is not None:
             self._note_unjudged(line[found.end() :])
 
@@ -311,8 +317,8 @@ class LogSection:
 
     @property
     def loads(self) -> Iterable[KeptEvent]:
-        """Loads of the driver. Their texts match up the same load in a log with a different clock."""
-        return self.tallies.get(EventKind.LOADED, {}).get(_LOADED, Tally()).kept
+        """Loads of the driver, and boots. Their texts match up the same load in a log with a different clock."""
+        return [kept for tally in self.tallies.get(EventKind.LOADED, {}).values() for kept in tally.kept]
 
     def _end_report(self) -> None:
         if self._report is not None:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from gpu_triage.cli.offline import outside
 from gpu_triage.cli.offline.host_tools import WORDS, HostTools
-from gpu_triage.cli.offline.lines import BROKEN_XID, POD, Piece, cleaned, joined_xid, of_container
+from gpu_triage.cli.offline.lines import BROKEN_XID, Piece, cleaned, joined_xid, of_container
 from gpu_triage.cli.offline.log_lines import MARKERS, date_time
 from gpu_triage.cli.offline.logs import LogSection, MemoryBudget
 from gpu_triage.cli.offline.lspci import LspciParser, PciDevice
@@ -172,7 +172,7 @@ class Scanner:
         if len(line) > _LONGEST and not is_xml:
             # Only XML output has longer lines.
             line = line[: _LONGEST_JSON if line.lstrip()[:1] in _JSON else _LONGEST]
-        if line and (line[0] in ">\\" or line.startswith(POD) or "\xa0" in line or ("&" in line and not is_xml)):
+        if line and (line[0] in ">\\" or line[:5] == "[pod/" or "\xa0" in line or ("&" in line and not is_xml)):
             line = cleaned(line)
         if broken := self._broken:
             self._broken = ""

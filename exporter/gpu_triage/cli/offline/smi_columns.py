@@ -24,6 +24,8 @@ _SECOND: Final = re.compile(
     r"\|\s*(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s*/\s*(\S+?)\s*\|\s+(?:(\S+?)\s*/\s*(\S+?)|Not Supported)\s*\|"
     r"\s+(\S+)\s+(\S.*?)\s+\|"
 )
+_MIG: Final = re.compile(r"\|\s+(\d{1,3})(?:\s+\d+){3}\s+\|\s+\S+\s*/\s*\S+\s+\|\s+\d+\s+([1-9]\d*)\s+\|")
+"""A MIG instance with uncorrected errors: its GPU, and their number."""
 _LOST: Final = re.compile(r"\|.*\|\s*(GPU is lost|GPU requires reset)\b.*\|")
 _PROCESS: Final = re.compile(
     r"\|\s+(\d{1,3})\s+(?:(?:N/A|\d+)\s+(?:N/A|\d+)\s+)?(\d{1,10})\s+(C\+G|M\+C|C|G|M|O)\s+(\S.*?)\s+(\d+MiB|N/A)\s+\|"
@@ -100,6 +102,8 @@ class SmiTableParser:
                 self._gpu.note(path, value or "")
             self._gpu = None
             return True
+        if (mig := _MIG.match(line)) is not None and mig[1] in self.report.by_key:
+            self.report.by_key[mig[1]].note("ecc errors/volatile/dram uncorrectable", mig[2])
         return self._take_process(line)
 
     def _note_first(self, line: re.Match[str]) -> None:

@@ -272,6 +272,8 @@ def _throttle(facts: Facts) -> throttle.ThrottleReading:
         # If pasting lost the indentation, a cause of HW slowdown no longer appears below it.
         kinds, tag = ("event", "throttle"), tag.replace("_", " ")  # noqa: PLW2901 - as it is in a path
         paths = [f"clocks {kind} reasons/{name}" for kind in kinds for name in (label, label.rpartition("/")[2])]
+        # With grep, the heading is missing.
+        paths += [label, label.rpartition("/")[2]] if label.startswith(("hw ", "sw ")) else []
         active[reason] = facts.flag(*paths, *(f"clocks {kind} reasons/clocks {kind} reason {tag}" for kind in kinds))
     seconds: dict[str, float] = {}
     for name, path in facts.below("clocks event reasons counters/", "clocks throttle reasons counters/"):

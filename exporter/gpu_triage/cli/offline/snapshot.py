@@ -209,7 +209,8 @@ def snapshots(contents: Iterable[Content], *, with_names: bool) -> tuple[tuple[S
     outputs = [each for content in contents for each in _outputs(content)]
     _refuse_different_hosts(report for report, _ in outputs)
     roster = GpuIndex(report for report, _ in outputs)
-    moments = _moments(outputs, roster)
+    # Of those without a time, the last shows what is now.
+    moments = _moments(outputs[::-1], roster)
     read: list[Snapshot] = []
     for before, moment in zip((None, *moments), moments, strict=False):
         read.append(_snapshot(moment, before, read[-1] if read else None, with_names=with_names))
@@ -230,8 +231,7 @@ def _outputs(content: Content) -> Iterator[tuple[SmiReport, float | None]]:
 def _moments(outputs: Sequence[tuple[SmiReport, float | None]], roster: GpuIndex) -> list[_Moment]:
     """Group outputs: each full output starts a moment; others join a nearby one, or start their own if none is near."""
     moments: list[_Moment] = []
-    # Of those without a time, the last shows what is now.
-    for report, at in sorted(reversed(outputs), key=lambda each: (-_rank(each[0]), each[1] is not None, each[1] or 0.0)):
+    for report, at in sorted(outputs, key=lambda each: (-_rank(each[0]), each[1] is not None, each[1] or 0.0)):
         rank, keys = _rank(report), roster.keys(report)
         near = min(
             (moment for moment in moments if _joins(moment, report, at, rank, keys)),

@@ -57,8 +57,8 @@ def _gpus(report: Report) -> str:
         return "No GPU's state in these files"
     indices: dict[str, list[str]] = defaultdict(list)
     for gpu in report.gpus:
-        is_in_use = gpu.bottleneck.name != "unattributed" or gpu.verdict is not Verdict.NOT_READ
-        is_known = gpu.bottleneck.unseen != USE_UNKNOWN and is_in_use
+        is_unread = (gpu.bottleneck.name, gpu.verdict) == ("unattributed", Verdict.NOT_READ)
+        is_known = gpu.bottleneck.unseen != USE_UNKNOWN and not is_unread
         indices[gpu.bottleneck.name if is_known else _USE_UNKNOWN].append(gpu.gpu)
     states = ", ".join(_state(name, indices[name], count) for name in _STATES if name in indices)
     return f"{count or 'no'} GPU{'s' * (count != 1)}{states and ': '}{states}"
