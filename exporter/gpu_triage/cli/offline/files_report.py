@@ -158,7 +158,7 @@ def _on_the_bus(files: FilesOfHost) -> Iterator[str]:
         yield ", ".join(f"nvidia-smi shows {count} x {name}" for name, count in shown.items())
         yield f"driver {files.last.driver} answers" if files.last.driver else ""
     gpus = [device for device in files.devices.values() if device.is_gpu]
-    if on_bus := Counter(f"{device.model} (driver in use: {device.driver or 'none'})" for device in gpus):
+    if on_bus := Counter(each.model + (each.driver and f" (driver in use: {each.driver})") for each in gpus):
         yield f"on the bus: {', '.join(f'{count} x {gpu}' for gpu, count in on_bus.items())}"
     load = None if files.log is None else files.log.last_load
     loaded = None if load is None else _VERSION.search(load.text)

@@ -210,7 +210,7 @@ def _held(files: FilesOfHost, log: LogReading) -> Iterator[tuple[str, tuple[str,
     for what, events in log.of_kind(EventKind.NOUVEAU):
         known = files.devices.get(what.address)
         last = events.last
-        if (known is None or known.driver == "") and last is not None and not log.is_over(last):
+        if (known is None or known.driver in ("", "none")) and last is not None and not log.is_over(last):
             yield what.address, (_NOUVEAU, f"it logged {log.when(events.last)}")
 
 

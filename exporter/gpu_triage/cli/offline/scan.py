@@ -279,9 +279,8 @@ class Scanner:
             content.is_bug_report = True
         elif line.startswith("Date: ") and content.is_bug_report and content.written_at is None:
             content.written_at = date_time(line[6:100])
-        elif line.startswith("*** ls: "):
-            if content.written_at is None and content.is_bug_report and (listed := _LISTED.match(line)):
-                content.written_at = date_time(listed[1])
+        elif content.written_at is None and content.is_bug_report and (listed := _LISTED.match(line)):
+            content.written_at = date_time(listed[1])
         elif line[0] == " " and line[-1] == ":" and (log := _LOG_OF_SECTION.match(line)):
             self._end_log(log[1])
         elif version := _VERSION.search(line):

@@ -109,7 +109,6 @@ class SmiTableParser:
     def _note_first(self, line: re.Match[str]) -> None:
         index, name, persistence, bus_id, errors = line.groups()
         self._gpu = self.report.gpu_at(index, bus_id, index)
-        # A name too long for its column is truncated with dots.
         self._gpu.note("product name", name)
         if persistence in _PERSISTENCE:
             self._gpu.note("persistence mode", persistence)

@@ -14,8 +14,6 @@ LIST: Final = "nvidia-smi -L"
 
 _MOST_LINKS: Final = 64
 _GPU: Final = re.compile(r"\s*GPU (\d{1,3}): (.{1,100}?)(?: \(UUID: (GPU-[\w-]{1,80})\)?(?: \D.{1,100})?)?\s*$")
-_NAMED: Final = ("UUID: GPU-", ": NVIDIA ", ": Tesla ")
-"""What distinguishes the name of a GPU from prose."""
 _LINK: Final = re.compile(r"Link (\d{1,2}): (.{1,80})$")
 _STATE: Final = re.compile(r"(<inactive>|inactive)|[\d.]{1,10} GB/s")
 _ERRORS: Final = re.compile(r"(Replay|Recovery|CRC)(?: (?:Flit|Data))? Errors: (\d{1,18})$")
@@ -43,7 +41,8 @@ class NvlinkParser:
     @classmethod
     def starting(cls, line: str) -> NvlinkParser | None:
         parser = cls()
-        return parser if any(each in line for each in _NAMED) and parser._name(line) else None
+        is_named = any(each in line for each in ("UUID: GPU-", ": NVIDIA ", ": Tesla "))
+        return parser if is_named and parser._name(line) else None
 
     def feed(self, line: str) -> bool:
         text = line.strip()
