@@ -45,7 +45,7 @@ class FilesOfHost:
     snapshots: tuple[Snapshot, ...]  # in chronological order
     labels: Mapping[str, GpuLabels]  # index and UUID of every GPU, from the roster
     lost: Mapping[str, str]  # errors of GPUs that nvidia-smi could not open, by bus id
-    unplaced: Mapping[str, str]  # the same for GPUs that nvidia-smi identified only by index, by index
+    unplaced: Mapping[str, str]  # the same for GPUs that nvidia-smi identified only by index, by index; "" for none
     corrupted: frozenset[str]  # bus ids of GPUs with a corrupted InfoROM, according to nvidia-smi
     devices: Mapping[str, PciDevice]  # PCI devices listed by lspci, by bus id
     ports: Mapping[str, PciDevice]  # the PCIe ports among them, as returned by `ports_of`
@@ -169,7 +169,9 @@ def _measured(key: str, gpu: SmiGpu, snapshot: Snapshot, files: FilesOfHost, con
         topology.PeerReading(
             index,
             by_index[index].uuid,
-            {"nvlink": "ok"} if gpu.peers.get(index, "").startswith("NV") else _p2p(gpu, index),
+            {"nvlink": "ok"}
+            if gpu.peers.get(index, "").startswith("NV")
+            else {name.partition("/")[2]: said for name, said in gpu.p2p.items() if name.startswith(f"{index}/")},
             _LEVELS.get(gpu.peers.get(index, "").lower()),
         )
         for index in dict.fromkeys((*gpu.peers, *(name.partition("/")[0] for name in gpu.p2p)))
@@ -179,10 +181,6 @@ def _measured(key: str, gpu: SmiGpu, snapshot: Snapshot, files: FilesOfHost, con
     yield from topology.render(topology.TopologyReading(node, peers), labels)
     others = (each for each in snapshot.gpus.values() if each is not gpu and each.identity.name == gpu.identity.name)
     yield from nvlink.render(reading_of(gpu.links, (each.links for each in others)), labels)
-
-
-def _p2p(gpu: SmiGpu, index: str) -> dict[str, str]:
-    return {name.partition("/")[2]: status for name, status in gpu.p2p.items() if name.startswith(f"{index}/")}
 
 
 def _expectation(gpu: SmiGpu, files: FilesOfHost, config: Config) -> pcie.LinkExpectation:
@@ -252,7 +250,7 @@ def logged_xids(log: LogReading) -> Iterator[tuple[EventKey, XidName, str, Event
     for what, events in log.of_kind(EventKind.XID):
         if not what.code and (what.address, str(OFF_THE_BUS)) in logged:
             continue  # the "fallen off the bus" message that accompanies this GPU's Xid
-        action = _action(what, events)
+        action = recovery_action(events.last.text) if what.code == _RECOVERY and events.last is not None else None
         if action == NO_ACTION:
             continue  # the driver withdrew its request
         cause = "" if events.last is None else cause_of(events.last.text)
@@ -303,8 +301,3 @@ def _explained(what: EventKey, last: LogEvent | None, logged: Mapping[tuple[str,
             if _process(each) == process and 0 <= each.seconds_to(last) <= thresholds.XID_FOLLOWS_SECONDS:
                 return f"; explained by Xid {code} of the same process"
     return ""
-
-
-def _action(what: EventKey, events: Events) -> str:
-    last = events.last if what.code == _RECOVERY else None
-    return "" if last is None else recovery_action(last.text) or ""

@@ -19,6 +19,7 @@ from gpu_triage.cli.offline.logged import logged_findings
 from gpu_triage.cli.offline.logs import OF_DRIVER, EventKind, LogReading, MemoryBudget, merge
 from gpu_triage.cli.offline.lspci import ports_of
 from gpu_triage.cli.offline.scan import BUG_REPORT, Content, Scanner
+from gpu_triage.cli.offline.smi_links import ALL_LINKS
 from gpu_triage.cli.offline.snapshot import GpuIndex, Snapshot, snapshots
 from gpu_triage.cli.offline.sources import STANDARD_INPUT, InputFile, documents, is_recording, sources
 from gpu_triage.documents.stream import TimeLimit
@@ -157,7 +158,7 @@ def _on_the_bus(files: FilesOfHost) -> Iterator[str]:
         yield ", ".join(f"nvidia-smi shows {count} x {name}" for name, count in shown.items())
         yield f"driver {files.last.driver} answers" if files.last.driver else ""
     gpus = [device for device in files.devices.values() if device.is_gpu]
-    if on_bus := Counter(f"{device.model} (driver in use: {device.driver or 'none'})" for device in gpus):
+    if on_bus := Counter(each.model + (each.driver and f" (driver in use: {each.driver})") for each in gpus):
         yield f"on the bus: {', '.join(f'{count} x {gpu}' for gpu, count in on_bus.items())}"
     load = None if files.log is None else files.log.last_load
     loaded = None if load is None else _VERSION.search(load.text)
@@ -209,6 +210,8 @@ def _peer_summaries(last: Snapshot, labels: Mapping[str, GpuLabels]) -> Iterator
         yield f"GPU to adapter: {_counts(near)}"
     if ways := [f"{name.partition('/')[2]} {status}" for gpu in last.gpus.values() for name, status in gpu.p2p.items()]:
         yield f"peer access: {_counts(ways)}"
+    if inactive := [labels[key].gpu for key, gpu in last.gpus.items() if ALL_LINKS in gpu.links and key in labels]:
+        yield f"all NVLinks of GPU {ranges(inactive)} are inactive"
     counted = [
         (key, number, link) for key, gpu in last.gpus.items() for number, link in gpu.links.items() if link.errors
     ]
@@ -309,6 +312,9 @@ def _files_of_host(
     # When the newest of the files was collected, according to timestamps inside the files.
     collected_at = max((each for each in times if each is not None), default=None)
     sections = [section for content in contents for section in content.logs]
+    if len(hosts := {host for section in sections for host in section.hosts}) > 1:
+        names = first_few(sorted(hosts), _MOST_FAILED)
+        raise ConfigError(f"--from: the kernel messages are of different hosts: {names}; check one host at a time")
     log = merge(sections, collected_at, modified_at) if sections else None
     tools = HostTools()
     for content in contents:
@@ -346,6 +352,7 @@ def _completed(
     areas = tuple(_area(area, host, files, facts[area.area]) for area in report.areas)
     areas = tuple(replace(area, is_known=area.is_known and area.area not in doubted) for area in areas)
     is_judged = any(area.findings or (area.is_known and area.summary is not None) for area in areas)
+    shows_all = files.last is None or len(host.gpus) >= (files.last.attached or 0)
     nothing = not any(content.kinds for content in contents)
     blocked = report.blocked
     if files.driver_error is None:
@@ -359,7 +366,7 @@ def _completed(
         report,
         areas=areas,
         blocked=blocked,
-        verdict=verdict_on(severities, was_read=blocked is None and host.was_read and is_judged),
+        verdict=verdict_on(severities, was_read=blocked is None and host.was_read and is_judged and shows_all),
         gpus=report.gpus if is_judged else tuple(replace(gpu, verdict=Verdict.NOT_READ) for gpu in report.gpus),
         not_read=(*(() if nothing else _not_said(host, files)), *_unread(contents, files, with_names=with_names)),
         files=tuple(_file(each) for each in _named(contents)),
@@ -369,9 +376,11 @@ def _completed(
 
 def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost, facts: Sequence[str]) -> AreaVerdict:
     # Without GPUs, the summary for a live host only lists what was not found.
-    # With GPUs on the bus that nvidia-smi does not show, its count would claim that there are no others.
+    # With GPUs on the bus, or counted, that are not shown, it would claim that there are no others.
     on_bus = sum(device.is_gpu for device in files.devices.values())
-    says = _says(area.area, host, files) and (len(host.gpus) >= max(1, on_bus) or area.area is not Area.DRIVER)
+    counted = 0 if files.last is None else files.last.attached
+    lacks = area.area is Area.DRIVER and (counted is None or len(host.gpus) < max(1, on_bus, counted))
+    says = _says(area.area, host, files) and not lacks
     known = says and area.summary is not None
     parts = [area.summary or ""] if known else [*_summaries(area.area, files, found=bool(area.findings))]
     # For partial nvidia-smi output, such as `-d ECC`, this is all there is.
@@ -381,6 +390,10 @@ def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost, facts: Sequ
     lines = () if files.log is None or area.area is not Area.HEALTH else files.log.unjudged
     doubts = any(text.startswith(OF_DRIVER) for text, _ in lines)
     parts += ["it has messages of the driver that are not judged"] if doubts else ()
+    # A log does not show that the memory is sound. Without a bridge, inactive links are normal.
+    doubts |= area.area is Area.HEALTH and not any(map(host.series, _JUDGED_BY[Area.HEALTH]))
+    shown = files.last.gpus.values() if files.last is not None and area.area is Area.PEERS else ()
+    doubts |= lacks or any(ALL_LINKS in gpu.links for gpu in shown)
     summary = "; ".join(filter(None, (*parts, *facts))) or None
     return replace(area, summary=summary, is_known=area.is_known and not doubts)
 
@@ -422,6 +435,8 @@ def _errors(host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
     counted = {severity: sum(each.last for each in found) for severity, found in series.items() if found}
     if not host.was_read and (modes := host.lasts(ecc.GPU_ECC_MODE)):
         yield f"ECC on for {modes.count(1)} of {len(modes)}"
+    if not host.was_read and (rows := host.lasts(ecc.GPU_REMAPPED_ROWS)):
+        yield f"{sum(rows):.0f} remapped rows"
     if counted:
         yield f"ECC errors since the driver was loaded: {_by_kind(counted)}"
     last, lifetime = files.last, defaultdict[str, list[str]](list)

@@ -270,6 +270,8 @@ _NCCL: Final = (
     (Area.PCIE, "GPU {1} reached at {0} GB/s", re.compile(r"\+ PCI\[([\d.]+)\] - GPU/(?:\d+-)?([0-9A-F]{4,8}) ")),
     (Area.HOST, "network {} over {}", re.compile(r"NET/(\w+) ?: Using \[0\]([\w.-]+)")),
     (Area.HOST, "no InfiniBand or RoCE adapter found", re.compile(r"NET/IB ?: No device found")),
+    (Area.HEALTH, "{}", re.compile(r"NCCL WARN (.{0,80}(?:uncorrectable ECC|GPU is lost|off the bus).{0,40})")),
+    (Area.WORK, "{}", re.compile(r"NCCL WARN (Cuda failure (?!.*(?:ECC|is lost)).{1,80})")),
     (Area.WORK, "connections to other ranks lost", re.compile(r"closed by remote peer|Connection (?:refused|reset)")),
 )
 """What NCCL logs: the area, the words of the report, and the form of the line."""

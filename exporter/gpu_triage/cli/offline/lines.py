@@ -23,7 +23,9 @@ _BOMS: Final = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-_ESCAPES: Final = re.compile("\x1b(?:\\[[0-9;?]{0,32}[A-Za-z]|[()][A-Z0-9]|[=>])|[\0\x0e\x0f]")
+_ESCAPES: Final = re.compile("\x1b(?:\\[[0-9;?]{0,32}[A-Za-z]|[()][A-Z0-9]|[=>])|[\0\x0e\x0f]|\\[[04]m")
+_ESCAPED: Final = ("\x1b", "\0", "\x0e", "\x0f", "[4m")
+"""Copying leaves of nvidia-smi's underlined headings the escape sequences without the first character."""
 _MOSTLY: Final = 0.3
 """Share of NUL bytes in the even or odd positions above which text without a byte order mark is taken for UTF-16."""
 
@@ -51,7 +53,7 @@ def pieces(stream: Stream) -> Iterator[Piece]:
 
 
 def _piece(lines: list[str], text: str) -> Piece:
-    if "\x1b" in text or "\0" in text or "\x0e" in text or "\x0f" in text:
+    if any(each in text for each in _ESCAPED):
         lines = [_ESCAPES.sub("", line) for line in lines]
         text = "\n".join(lines)
     return Piece(lines, text)
@@ -81,7 +83,7 @@ def _encoding(sample: bytes) -> tuple[str, int]:
     return "utf-8", 0
 
 
-_QUOTE: Final = re.compile(r"(?:>[ ]?)+")
+_QUOTE: Final = re.compile(r"(?:\[pod/[^\]]{1,600}\] )?(?:>[ ]?)*")  # of mails, and of kubectl logs --prefix
 _ENTITY: Final = re.compile(r"&(?:[gl]t|amp|quot|nbsp|apos|#x?[0-9A-Fa-f]{1,5});")
 CRI: Final = re.compile(r"^\S{20,40} (?:stdout|stderr) [FP] ")
 """How containerd and CRI-O begin each line of a container's log."""
@@ -97,7 +99,7 @@ def cleaned(line: str) -> str:
     """A line without quote marks and entities of HTML, and with plain spaces."""
     if "&" in line and _ENTITY.search(line) is not None:
         line = unescape(line)
-    if line[:1] == ">":
+    if line[:1] in (">", "["):
         found = _QUOTE.match(line)
         line = line if found is None else line[found.end() :]
     if line[:2] == "\\#":

@@ -210,7 +210,7 @@ def _held(files: FilesOfHost, log: LogReading) -> Iterator[tuple[str, tuple[str,
     for what, events in log.of_kind(EventKind.NOUVEAU):
         known = files.devices.get(what.address)
         last = events.last
-        if (known is None or known.driver == "") and last is not None and not log.is_over(last):
+        if (known is None or known.driver in ("", "none")) and last is not None and not log.is_over(last):
             yield what.address, (_NOUVEAU, f"it logged {log.when(events.last)}")
 
 
@@ -243,7 +243,8 @@ def logged_findings(files: FilesOfHost, settings: JudgeSettings, *, with_names: 
         yield from _host(files, files.log, answering, with_names=with_names)
         yield from _killed(files.log, with_names=with_names)
     for index, error in files.unplaced.items():
-        yield Finding(BY_CODE["gpu.lost"], f"nvidia-smi could not open it ({error})", index)
+        which = "it" if index else "a GPU, and which is not legible"
+        yield Finding(BY_CODE["gpu.lost"], f"nvidia-smi could not open {which} ({error})", index or None)
     yield from _outside(files)
     for address in files.corrupted:
         yield files.about_gpu("gpu.inforom", address, "nvidia-smi says that its InfoROM is corrupted")

@@ -24,6 +24,8 @@ _SXID: Final = re.compile(
     rf"nvidia-nvswitch\d*: SXid \(PCI:{_ADDRESS}\): (\d{{1,6}})(?:, (Fatal|Non-fatal))?", re.IGNORECASE
 )
 _NOUVEAU: Final = re.compile(rf"nouveau {_ADDRESS}: ")
+_NOWHERE: Final = re.compile(r"NVRM: Xid \([^()]{0,40}\): (\d{1,5})\b")
+"""An Xid of a GPU that is not legible, as where someone left its address out."""
 _CAUSE: Final = re.compile(r" caused by previous Xid (\d{1,5})$")
 
 EventKind = Enum(
@@ -47,6 +49,8 @@ class EventKey(NamedTuple):
 LINK_LOST: Final = "link lost"  # in place of a severity: the link below a port is gone
 _FROM_FIRMWARE: Final = (ProblemKind.HARDWARE_CORRECTED, ProblemKind.HARDWARE_UNCORRECTED)
 _LOADED: Final = EventKey(EventKind.LOADED)
+_BOOTED: Final = EventKey(EventKind.LOADED, code="boot")
+_BOOT: Final = re.compile(r"(.{0,80}(?:kernel: |\] )(?=L)|(?=-))(Linux version \d|-- (?:Reboot|Boot [0-9a-f]{32}) --)")
 
 
 class ParsedEvent(NamedTuple):
@@ -75,6 +79,8 @@ def _found_in(text: str) -> Iterator[ParsedEvent]:
         yield ParsedEvent(EventKey(EventKind.DRIVER, gpu, failure.trouble.value), gpu=failure.address)
     elif text.startswith("NVRM: "):
         yield from _read_driver(text)
+    elif text.startswith(("-- ", "Linux version ")):
+        yield ParsedEvent(_BOOTED)
     elif (sxid := _SXID.match(text)) is not None:
         fatal = None if sxid[3] is None else sxid[3].lower() == "fatal"
         yield ParsedEvent(EventKey(EventKind.SXID, _address(sxid[1]), sxid[2], fatal))
@@ -115,6 +121,8 @@ def _read_driver(text: str) -> Iterator[ParsedEvent]:
         yield ParsedEvent(EventKey(EventKind.XID, xid.gpu, code, xid.fatal), gpu=xid.gpu)
         if cause := cause_of(text):
             yield ParsedEvent(EventKey(EventKind.XID_CAUSE, xid.gpu, cause))
+    elif (nowhere := _NOWHERE.match(text)) is not None:
+        yield ParsedEvent(EventKey(EventKind.XID, "", nowhere[1]))
     elif is_driver_loaded(text):
         yield ParsedEvent(_LOADED)
     elif text.startswith("NVRM: GPU has fallen off the bus"):
@@ -128,6 +136,11 @@ def cause_of(text: str) -> str:
 
 
 _KEPT: Final = 256  # events kept per group and log; older ones are only counted
+_OF_GPUS: Final = frozenset({EventKind.XID, EventKind.SXID, EventKind.DRIVER})
+_HOST: Final = re.compile(
+    r"\d:\d\d\S* (?!localhost\b)([A-Za-z][\w-]{0,63})[\w.-]{0,190} kernel\b|^\s*([\w.-]{1,190}): +kern: +[a-z]+: +\["
+)
+"""The host that syslog names, without its domain, or Talos."""
 _MOST_OF_A_KIND, _MOST_NOTED = 512, 256
 _TAIL: Final = 40  # lines searched for the first or last one with a timestamp
 _MOST_LINES: Final = 16  # lines of one multi-line message
@@ -212,6 +225,7 @@ class LogSection:
         # events found, by kind and group; within a kind, the most recently seen group comes last
         self.tallies: dict[EventKind, dict[EventKey, Tally]] = {}
         self.ports: dict[str, str] = {}  # above GPUs, from PCIe error messages, by the address of the device below
+        self.hosts: set[str] = set()  # named in lines about failures of GPUs
         self.gpus: set[str] = set()  # addresses that messages identify as GPUs
         # kernel lines with words of error that no parser supports, and how many: by their text without numbers
         self.unjudged: dict[str, tuple[str, int]] = {}
@@ -233,6 +247,8 @@ class LogSection:
     def pass_by(self, line: str) -> None:
         """Record a line without a known event; it may turn out to be the last one with a timestamp."""
         self._count(line)
+        if (line[:3] == "-- " or "Linux version " in line) and (boot := _BOOT.match(line)) is not None:
+            self._take(boot[1], boot[2])
         if _has_error(line) and (found := _STAMP.match(line)) is not None:
             self._note_unjudged(line[found.end() :])
 
@@ -301,8 +317,8 @@ class LogSection:
 
     @property
     def loads(self) -> Iterable[KeptEvent]:
-        """Loads of the driver. Their texts match up the same load in a log with a different clock."""
-        return self.tallies.get(EventKind.LOADED, {}).get(_LOADED, Tally()).kept
+        """Loads of the driver, and boots. Their texts match up the same load in a log with a different clock."""
+        return [kept for tally in self.tallies.get(EventKind.LOADED, {}).values() for kept in tally.kept]
 
     def _end_report(self) -> None:
         if self._report is not None:
@@ -318,6 +334,8 @@ class LogSection:
                 self.gpus.add(gpu)
             if port and len(self.ports) < _MOST_NOTED:
                 self.ports[what.address] = port
+            if what.kind in _OF_GPUS and len(self.hosts) < _MOST_NOTED and (host := _HOST.search(prefix)) is not None:
+                self.hosts.add((host[1] or host[2]).lower())
             if what.code == ProblemKind.ADAPTER_LINK_DOWN.value and not self._had_link(what):
                 continue
             if (tally := self._tally(what)) is not None:
@@ -362,7 +380,7 @@ class LogSection:
         return found >= _ENOUGH_LINES and 2 * found > len(self._tail)
 
 
-OF_DRIVER: Final = ("NVRM", "nvidia")  # how messages of NVIDIA's driver begin
+OF_DRIVER: Final = ("NVRM", "nvidia", "nvgpu")  # how messages of NVIDIA's driver begin
 _END: Final = "the end of the log"
 _SAME_SECONDS: Final = 3.0
 """Timestamps of one event in two logs differ by at most this: syslog has whole seconds and lags behind the kernel."""

@@ -31,7 +31,7 @@ class PciDevice:
     is_gpu: bool = False  # whether it is an NVIDIA GPU
     is_dead: bool = False  # whether its configuration space reads all ones, like that of a device that fell off the bus
     secondary: str = ""  # for a port, the bus below it
-    driver: str = ""  # the kernel driver bound to it
+    driver: str = ""  # the kernel driver bound to it; "none" if there is none
     numa_node: int | None = None
     max_generation: int | None = None
     max_width: int | None = None
@@ -76,6 +76,8 @@ class LspciParser:
             device.secondary = buses[1]
         elif driver := _DRIVER.match(line):
             device.driver = driver[1]
+        elif "Kernel modules: " in line:
+            device.driver = device.driver or "none"  # the driver in use, if any, comes before
         elif node := _NODE.match(line):
             device.numa_node = int(node[1])
         elif "Unknown header type 7f" in line:

@@ -16,7 +16,7 @@ from gpu_triage.judge.findings.check import Advice, advice_on
 
 KIND: Final = "what programs say about access to GPUs"
 MARKERS: Final = (
-    *("NVML: ", "[[gpu", "nvidia-container", "nvidia-gridd", "MIG mode", "MIG Mode", "nvidia.com/gpu"),
+    *("NVML: ", "[[gpu", "nvidia-container", "nvidia-gridd", "MIG ", "nvidia.com/gpu", "XidCriticalError"),
     *("blocked by the operating system", "untime name: nvidia", "untime specified nvidia", 'untime for "nvidia"'),
 )
 """Substrings; a line with none of them cannot be one of these messages."""

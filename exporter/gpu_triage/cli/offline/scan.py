@@ -71,7 +71,8 @@ _BUS_ID: Final = r"([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])"
 _LOG_OF_SECTION: Final = re.compile(r" {2}(/\S+|journalctl -b -\d+):$")
 _VERSION: Final = re.compile(r"NVRM version: NVIDIA UNIX .{0,60}?\s(\d{3}\.\d{1,3}(?:\.\d{1,3})?)\s")
 _LOST_GPU: Final = re.compile(
-    rf"Unable to determine the device handle for GPU ?(?:(\d{{1,3}}): ?)?(?:{_BUS_ID}: )?(.{{1,80}})"
+    r"Unable to determine the device handle for GPU ?(?:(\d{1,3}): ?(?!\w\w:))?"
+    rf"(?:{_BUS_ID}: |(?<=\d: )|(?=.{{0,20}}(?:is lost|Unknown Error)))(.{{1,80}})"
 )
 _BUS_IDS: Final = re.compile(_BUS_ID)
 _NVML_ERRORS: Final = (
@@ -171,7 +172,7 @@ class Scanner:
         if len(line) > _LONGEST and not is_xml:
             # Only XML output has longer lines.
             line = line[: _LONGEST_JSON if line.lstrip()[:1] in _JSON else _LONGEST]
-        if line and (line[0] in ">\\" or "\xa0" in line or ("&" in line and not is_xml)):
+        if line and (line[0] in ">\\" or line[:5] == "[pod/" or "\xa0" in line or ("&" in line and not is_xml)):
             line = cleaned(line)
         if broken := self._broken:
             self._broken = ""
@@ -278,16 +279,14 @@ class Scanner:
             content.is_bug_report = True
         elif line.startswith("Date: ") and content.is_bug_report and content.written_at is None:
             content.written_at = date_time(line[6:100])
-        elif line.startswith("*** ls: "):
-            if content.written_at is None and content.is_bug_report and (listed := _LISTED.match(line)):
-                content.written_at = date_time(listed[1])
-        elif line[0] == " ":
-            if line[-1] == ":" and (log := _LOG_OF_SECTION.match(line)):
-                self._end_log(log[1])
+        elif content.written_at is None and content.is_bug_report and (listed := _LISTED.match(line)):
+            content.written_at = date_time(listed[1])
+        elif line[0] == " " and line[-1] == ":" and (log := _LOG_OF_SECTION.match(line)):
+            self._end_log(log[1])
         elif version := _VERSION.search(line):
             content.driver_version = version[1]
         else:
-            self._note_failure(line)
+            self._note_failure(line.strip(" \t`*'\"-"))
 
     def _note_failure(self, line: str) -> None:
         content = self.content
@@ -302,7 +301,7 @@ class Scanner:
             content.no_devices = True
         elif "Unable to determine the device handle for GPU" in line:
             lost = _LOST_GPU.search(line)
-            if lost is not None and (lost[1] or lost[2]) and len(content.lost) < _MOST_LOST:
+            if lost is not None and len(content.lost) < _MOST_LOST:
                 error = "lost" if "lost" in lost[3].lower() else "unknown"
                 content.lost.append(LostGpu(normalize_bus_id(lost[2]) if lost[2] else "", lost[1] or "", error))
 

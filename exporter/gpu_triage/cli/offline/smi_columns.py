@@ -18,11 +18,14 @@ _HEAD: Final = re.compile(
 _TITLE: Final = "| NVIDIA-SMI "
 _FIRST: Final = re.compile(
     r"\|\s+(\d{1,3})\s+(\S.*?)\s+(On|Off|N/A|ERR!|WDDM|TCC|MCDM)\s*"
-    r"\|\s+([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)\s+\S+\s+\|\s+(\S+)\s+\|"
+    r"\|\s+([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d|N/A)\s+\S+\s+\|\s+(\S+)\s+\|"
 )
 _SECOND: Final = re.compile(
-    r"\|\s*(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s*/\s*(\S+?)\s*\|\s+(\S+?)\s*/\s*(\S+?)\s*\|\s+(\S+)\s+(\S.*?)\s+\|"
+    r"\|\s*(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s*/\s*(\S+?)\s*\|\s+(?:(\S+?)\s*/\s*(\S+?)|Not Supported)\s*\|"
+    r"\s+(\S+)\s+(\S.*?)\s+\|"
 )
+_MIG: Final = re.compile(r"\|\s+(\d{1,3})(?:\s+\d+){3}\s+\|\s+\S+\s*/\s*\S+\s+\|\s+\d+\s+([1-9]\d*)\s+\|")
+"""A MIG instance with uncorrected errors: its GPU, and their number."""
 _LOST: Final = re.compile(r"\|.*\|\s*(GPU is lost|GPU requires reset)\b.*\|")
 _PROCESS: Final = re.compile(
     r"\|\s+(\d{1,3})\s+(?:(?:N/A|\d+)\s+(?:N/A|\d+)\s+)?(\d{1,10})\s+(C\+G|M\+C|C|G|M|O)\s+(\S.*?)\s+(\d+MiB|N/A)\s+\|"
@@ -96,21 +99,22 @@ class SmiTableParser:
             *values, mode = second.groups()
             mode = {"E. Process": "Exclusive_Process", "E. Thread": "Exclusive_Thread"}.get(mode, mode)
             for path, value in zip(WORDS["second-line"], (*values, mode), strict=True):
-                self._gpu.note(path, value)
+                self._gpu.note(path, value or "")
             self._gpu = None
             return True
+        if (mig := _MIG.match(line)) is not None and mig[1] in self.report.by_key:
+            self.report.by_key[mig[1]].note("ecc errors/volatile/dram uncorrectable", mig[2])
         return self._take_process(line)
 
     def _note_first(self, line: re.Match[str]) -> None:
         index, name, persistence, bus_id, errors = line.groups()
         self._gpu = self.report.gpu_at(index, bus_id, index)
-        # A name too long for its column is truncated with dots.
         self._gpu.note("product name", name)
         if persistence in _PERSISTENCE:
             self._gpu.note("persistence mode", persistence)
-        if errors.isdecimal():
+        if errors.isdecimal() or errors == "ERR!":
             self._gpu.note("ecc errors/volatile/dram uncorrectable", errors)
-            self._gpu.note("ecc mode/current", "Enabled")
+            self._gpu.note("ecc mode/current", "Enabled" if errors.isdecimal() else errors)
 
     def _take_process(self, line: str) -> bool:
         if line.startswith(_PROCESSES):

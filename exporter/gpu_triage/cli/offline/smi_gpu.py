@@ -26,6 +26,8 @@ from gpu_triage.read.processes.on_gpu import ProcessesReading, ProcessReading
 _WORDS: Final = smi_facts.WORDS
 _FEWEST_SAMPLES: Final = 3
 _FAILED_ENOUGH: Final = 6  # a GPU that answers never fails to report this many facts at once
+_OF_LIFE: Final = [frozenset({"performance state", f"temperature/{name}"}) for name in ("gpu current temp", "gpu temp")]
+"""What the driver can always read of a GPU that answers."""
 _RECOVERY: Final = {
     **{name.lower(): action for action, name in modes.GPU_RECOVERY_ACTION.states.items()},
     "none": modes.NO_RECOVERY,
@@ -142,7 +144,8 @@ def _error(raw: RawGpu, failed: tuple[str, ...]) -> str | None:
         return "lost"
     if said & smi_facts.RESET_REQUIRED:
         return "reset_required"
-    return "unknown" if len(failed) >= _FAILED_ENOUGH else None
+    is_silent = len(failed) >= _FAILED_ENOUGH or any(of_life.issubset(failed) for of_life in _OF_LIFE)
+    return "unknown" if is_silent else None
 
 
 def _identity(facts: Facts, bus_id: str) -> identity.IdentityReading:
@@ -269,6 +272,8 @@ def _throttle(facts: Facts) -> throttle.ThrottleReading:
         # If pasting lost the indentation, a cause of HW slowdown no longer appears below it.
         kinds, tag = ("event", "throttle"), tag.replace("_", " ")  # noqa: PLW2901 - as it is in a path
         paths = [f"clocks {kind} reasons/{name}" for kind in kinds for name in (label, label.rpartition("/")[2])]
+        # With grep, the heading is missing.
+        paths += [label, label.rpartition("/")[2]] if label.startswith(("hw ", "sw ")) else []
         active[reason] = facts.flag(*paths, *(f"clocks {kind} reasons/clocks {kind} reason {tag}" for kind in kinds))
     seconds: dict[str, float] = {}
     for name, path in facts.below("clocks event reasons counters/", "clocks throttle reasons counters/"):

@@ -22,6 +22,8 @@ _NOTES: Final = ("nvlink", "mig ", "device does not")
 """Prefixes, in lower case, of lines that describe a GPU without naming a link."""
 
 _PREFIX: Final = "nvlink/"
+ALL_LINKS: Final = -1
+"""In place of a number, where nvidia-smi only reports that all are inactive."""
 UP: Final = "up"
 
 
@@ -39,7 +41,8 @@ class NvlinkParser:
     @classmethod
     def starting(cls, line: str) -> NvlinkParser | None:
         parser = cls()
-        return parser if "UUID: GPU-" in line and parser._name(line) else None
+        is_named = any(each in line for each in ("UUID: GPU-", ": NVIDIA ", ": Tesla "))
+        return parser if is_named and parser._name(line) else None
 
     def feed(self, line: str) -> bool:
         text = line.strip()
@@ -48,7 +51,9 @@ class NvlinkParser:
         if (link := _LINK.match(text)) is not None:
             self._note(int(link[1]), link[2])
             return True
-        return text.lower().removeprefix("nvml: ").startswith((*_NOTES, "unable to retrieve nvlink"))
+        if self._gpu is not None and "all links are inactive" in text.lower():
+            self._gpu.note(f"{_PREFIX}{ALL_LINKS}/{UP}", "No")
+        return text.lower().removeprefix("nvml:").lstrip().startswith((*_NOTES, "unable to retrieve nvlink"))
 
     def _name(self, line: str) -> bool:
         if (found := _GPU.match(line)) is None:
@@ -93,6 +98,9 @@ def links_of(facts: Mapping[str, str]) -> Links:
         if path.startswith(_PREFIX):
             number, _, what = path.removeprefix(_PREFIX).partition("/")
             found.setdefault(int(number), {})[what] = value
+    # The values of an earlier output come last.
+    is_none = next(iter(found), None) == ALL_LINKS
+    found = {number: said for number, said in found.items() if (number == ALL_LINKS) == is_none}
     return {
         number: LinkReading(
             None if UP not in said else said[UP] == "Yes",

@@ -85,6 +85,12 @@ def _is_known(path: Path) -> bool:
     return path in _known().paths
 
 
+def _is_reason(text: str) -> bool:
+    """Whether a line is a throttle reason, of which grep has removed the heading."""
+    label = _parts(text)[0]
+    return label.endswith((" slowdown", " power cap")) and _is_known((label,))
+
+
 _LONGEST_LINE: Final = 300
 _MOST_FOREIGN: Final = 400
 """Consecutive unrelated lines that end the output; fewer are taken for kernel messages printed in between."""
@@ -116,7 +122,7 @@ class SmiTextParser:
         text = line.strip()
         is_section = len(text) < LONGEST_SECTION and text.lower() in _HEADLESS
         # An output that begins in the middle of a GPU, after its address.
-        if line[:4] == "    " and _FACT.match(text) is not None and _parts(text)[0] in _known().alone:
+        if line[:4] == "    " and _FACT.match(text) and (_parts(text)[0] in _known().alone or _is_reason(text)):
             is_section = True
         if not (_HEAD in text or is_section or _GPU.match(text)):
             return None
@@ -131,7 +137,7 @@ class SmiTextParser:
             return True
         line = line[:_LONGEST_LINE].expandtabs()
         text = line.strip()
-        if self._gpu is None and text.lower() in _HEADLESS:
+        if self._gpu is None and (text.lower() in _HEADLESS or _is_reason(text)):
             self._is_headless = True
             self._begin(self.report.add_gpu())
         if self._is_headless:
@@ -158,8 +164,9 @@ class SmiTextParser:
         if not is_known and _SECTION.fullmatch(text) is None:
             return False
         facts = () if self._gpu is None else self._gpu.facts
-        if label in _HEADLESS and any(path.startswith(f"{label}/") for path in facts):
-            # A repeated section belongs to the next GPU.
+        is_section = label in _HEADLESS and any(path.startswith(f"{label}/") for path in facts)
+        if is_section or (label in facts and _is_known((label,))):
+            # A repeated fact or section belongs to the next GPU.
             self._begin(self.report.add_gpu())
         self._feed_fact(0, text)
         return True

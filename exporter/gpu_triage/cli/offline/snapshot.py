@@ -209,7 +209,8 @@ def snapshots(contents: Iterable[Content], *, with_names: bool) -> tuple[tuple[S
     outputs = [each for content in contents for each in _outputs(content)]
     _refuse_different_hosts(report for report, _ in outputs)
     roster = GpuIndex(report for report, _ in outputs)
-    moments = _moments(outputs, roster)
+    # Of those without a time, the last shows what is now.
+    moments = _moments(outputs[::-1], roster)
     read: list[Snapshot] = []
     for before, moment in zip((None, *moments), moments, strict=False):
         read.append(_snapshot(moment, before, read[-1] if read else None, with_names=with_names))

@@ -11,7 +11,7 @@ from gpu_triage.judge.bottleneck.classes import USE_UNKNOWN
 from gpu_triage.judge.evidence.wording import first_few, ranges
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.table import Severity
-from gpu_triage.judge.findings.verdicts import CLASSES, CLUSTER, Words
+from gpu_triage.judge.findings.verdicts import CLASSES, CLUSTER, Verdict, Words
 from gpu_triage.judge.report.report import Report
 
 _USE_UNKNOWN: Final = "with unknown usage"
@@ -57,7 +57,9 @@ def _gpus(report: Report) -> str:
         return "No GPU's state in these files"
     indices: dict[str, list[str]] = defaultdict(list)
     for gpu in report.gpus:
-        indices[_USE_UNKNOWN if gpu.bottleneck.unseen == USE_UNKNOWN else gpu.bottleneck.name].append(gpu.gpu)
+        is_unread = (gpu.bottleneck.name, gpu.verdict) == ("unattributed", Verdict.NOT_READ)
+        is_known = gpu.bottleneck.unseen != USE_UNKNOWN and not is_unread
+        indices[gpu.bottleneck.name if is_known else _USE_UNKNOWN].append(gpu.gpu)
     states = ", ".join(_state(name, indices[name], count) for name in _STATES if name in indices)
     return f"{count or 'no'} GPU{'s' * (count != 1)}{states and ': '}{states}"
 

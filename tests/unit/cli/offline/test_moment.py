@@ -49,7 +49,8 @@ def test_a_gpu_slowed_down_is_watched(tmp_path: Path, facts: Mapping[str, str], 
 
 
 def test_an_unknown_throttle_reason_is_one(tmp_path: Path) -> None:
-    gpu = "GPU 00000000:41:00.0\n    Clocks Throttle Reasons\n        HW Slowdown : Not Active\n        Unknown : {}\n"
+    gpu = "GPU 00000000:41:00.0\n    Clocks Throttle Reasons\n        HW Slowdown : Not Active\n"
+    gpu += "        SW Power Cap : Not Active\n        Unknown : {}\n"
     for value, told in (
         ("Active", "held by a reason that the driver calls unknown"),
         ("Not Active", "no throttle reason"),

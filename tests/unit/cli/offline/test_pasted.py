@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from click import unstyle
 from tests.offline_files import (
     AT,
     TABLE_END,
@@ -30,6 +31,7 @@ from tests.offline_files import (
     table_row,
 )
 
+from gpu_triage.errors import ConfigError
 from gpu_triage.judge.findings.table import Area
 from gpu_triage.judge.findings.verdicts import Verdict
 from gpu_triage.judge.report.machine_readable import render_json
@@ -502,3 +504,21 @@ def test_gpus_that_two_tables_give_one_index_are_named_by_their_address(tmp_path
 def test_moments_that_are_days_apart_are_so(tmp_path: Path) -> None:
     later = smi(smi_gpu(), at=AT.replace("14", "16"))
     assert "2 days apart" in render_text(report_on_text(tmp_path, smi(smi_gpu(), at=AT), later))
+
+
+@pytest.mark.parametrize(("told", "untold", "text"), rows_of("claims.tsv"))
+def test_a_report_says_what_the_paste_says_and_no_more(tmp_path: Path, told: str, untold: str, text: str) -> None:
+    said = unstyle(render_text(report_on_text(tmp_path, f"{text}\n")))
+    assert [each for each in told.split("\n") if re.search(each, said) is None] == []
+    assert [each for each in filter(None, untold.split("\n")) if re.search(each, said)] == []
+
+
+def test_kernel_messages_of_two_hosts_are_not_mixed(tmp_path: Path) -> None:
+    lines = "Mar 14 09:{}:00 {} kernel: NVRM: Xid (PCI:0000:{}:00): 79, GPU has fallen off the bus.\n"
+    one = lines.format(50, "gpu-7", 41) + lines.format(51, "gpu-7.example.org", 42) + lines.format(52, "localhost", 43)
+    assert "xid.79" in codes(report_on_text(tmp_path, one))
+    with pytest.raises(ConfigError, match="different hosts: gpu-7, gpu-8"):
+        report_on_text(tmp_path, one, lines.format(53, "gpu-8", 41))
+    talos = "10.5.0.{0}: kern: warning: [2026-03-14T09:50:00.45Z]: NVRM: Xid (PCI:0000:41:00): 62, halted\n"
+    with pytest.raises(ConfigError, match=r"different hosts: 10\.5\.0\.3, 10\.5\.0\.4"):
+        report_on_text(tmp_path, talos.format(3) + talos.format(4))
