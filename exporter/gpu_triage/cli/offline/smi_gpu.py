@@ -275,6 +275,9 @@ def _throttle(facts: Facts) -> throttle.ThrottleReading:
         # With grep, the heading is missing.
         paths += [label, label.rpartition("/")[2]] if label.startswith(("hw ", "sw ")) else []
         active[reason] = facts.flag(*paths, *(f"clocks {kind} reasons/clocks {kind} reason {tag}" for kind in kinds))
+    if active["sw_power_cap"] is None:
+        # What grep leaves, or a query of some reasons, does not show that none is active.
+        active = {reason: is_active for reason, is_active in active.items() if is_active}
     seconds: dict[str, float] = {}
     for name, path in facts.below("clocks event reasons counters/", "clocks throttle reasons counters/"):
         counter = next((reason for stem, reason in _WORDS["clock-reason-counters"].items() if stem in name), None)

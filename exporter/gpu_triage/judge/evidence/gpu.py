@@ -472,8 +472,8 @@ class GpuEvidence(Evidence):
         """The throttle reasons active in the last sample; None if this is unknown."""
         bits = {bit.labels["reason"]: bit.last for bit in self.series(GPU_THROTTLE_ACTIVE)}
         active = [reason for reason, is_active in bits.items() if is_active and reason not in _NOT_LIMITING]
-        # Some of them, as of nvidia-smi dmon or in what grep leaves, do not show that none is active.
-        return active if active or {"hw_slowdown", "sw_power_cap"} <= bits.keys() else None
+        # nvidia-smi dmon reports only two limits, and no hardware slowdown.
+        return active if active or "hw_slowdown" in bits else None
 
     @cached_property
     def limited_clock(self) -> LimitedClock | None:
