@@ -33,6 +33,8 @@ const within = (text, tile) => {
 };
 const onScreen = ({ top, bottom, width }) => width > 0 && top < window.innerHeight && bottom > 0;
 
+const FIRST_SCREEN = 900;
+
 /** Cells, headers and tiles of the first screen that are narrower than their text; legends and tables than theirs. */
 export function cut() {
   const found = [];
@@ -51,8 +53,8 @@ export function cut() {
     if (inColumn && clips && onScreen(text) && (text.right > frame.getBoundingClientRect().right + 0.05 || frame.scrollWidth > frame.clientWidth)) {
       found.push(`cut at ${Math.round(frame.getBoundingClientRect().width)} pixels: ${texts.currentNode.data}`);
     }
-    // On a phone, tables are scrolled.
-    const scrolled = inColumn ? window.innerWidth > 1000 && inColumn.closest('[role="table"]') : texts.currentNode.parentElement.closest('table')?.parentElement;
+    // On a phone, and below the first screen, tables may be scrolled.
+    const scrolled = inColumn ? window.innerWidth > 1000 && text.top < FIRST_SCREEN && inColumn.closest('[role="table"]') : texts.currentNode.parentElement.closest('table')?.parentElement;
     if (scrolled && onScreen(text) && text.right > scrolled.getBoundingClientRect().right + 1) {
       found.push(`beyond its ${inColumn ? 'table' : 'legend'}: ${texts.currentNode.data}`);
     }
