@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from click import unstyle
+from tests.gathered import every
 from tests.offline_files import (
     AT,
     TABLE_END,
@@ -509,8 +510,8 @@ def test_moments_that_are_days_apart_are_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("told", "untold", "text"), rows_of("claims.tsv"))
 def test_a_report_says_what_the_paste_says_and_no_more(tmp_path: Path, told: str, untold: str, text: str) -> None:
     said = unstyle(render_text(report_on_text(tmp_path, f"{text}\n")))
-    assert [each for each in told.split("\n") if re.search(each, said) is None] == []
-    assert [each for each in filter(None, untold.split("\n")) if re.search(each, said)] == []
+    assert [each for each in every(told.split("\n")) if re.search(each, said) is None] == []
+    assert [each for each in every(untold.split("\n")) if each and re.search(each, said)] == []
 
 
 def test_kernel_messages_of_two_hosts_are_not_mixed(tmp_path: Path) -> None:
