@@ -206,11 +206,11 @@ class _Moment:
 
 def snapshots(contents: Iterable[Content], *, with_names: bool) -> tuple[tuple[Snapshot, ...], GpuIndex]:
     """The snapshots in chronological order, those without a time first; and the roster that identifies the GPUs."""
-    outputs = [each for content in contents for each in _outputs(content)]
+    # Of those of a file without a time, the last shows what is now; files are in no order.
+    outputs = [each for content in contents for each in [*_outputs(content)][::-1]]
     _refuse_different_hosts(report for report, _ in outputs)
     roster = GpuIndex(report for report, _ in outputs)
-    # Of those without a time, the last shows what is now.
-    moments = _moments(outputs[::-1], roster)
+    moments = _moments(outputs, roster)
     read: list[Snapshot] = []
     for before, moment in zip((None, *moments), moments, strict=False):
         read.append(_snapshot(moment, before, read[-1] if read else None, with_names=with_names))
