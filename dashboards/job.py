@@ -160,6 +160,7 @@ def _slowest_gpus() -> PanelBuilder:
         share("Busy", expr=below("busy")),
         sort=("-Slower", "Host", "GPU"),
         size=Size(13, 11),
+        filterable=False,
     )
 
 
