@@ -120,8 +120,7 @@ def lines(
     panel = panel.fill_opacity(70 if stacked else 4).line_width(0 if stacked else 1)
     panel = panel.show_points(VisibilityMode.NEVER).span_nulls(span_nulls=False)
     worst = "min" if low_is_worse else "max"
-    shown = [worst] if crowded else ["lastNotNull", worst]
-    panel = panel.legend(_list() if stacked else _worst_first(worst, shown)).tooltip(_tooltip())
+    panel = panel.legend(_list() if stacked else _worst_first(worst, crowded=crowded)).tooltip(_tooltip())
     if logarithmic:
         panel = panel.scale_distribution(common.ScaleDistributionConfig().type(ScaleDistribution.LOG).log(10))
     elif floor is not None:
@@ -332,9 +331,9 @@ def _list() -> common.VizLegendOptions:
     return legend.display_mode(LegendDisplayMode.LIST)
 
 
-def _worst_first(extreme: str, shown: list[str]) -> common.VizLegendOptions:
-    """A table with these values of each series, sorted by its extreme, ``min`` or ``max``."""
-    legend = _list().display_mode(LegendDisplayMode.TABLE).calcs(shown)
+def _worst_first(extreme: str, *, crowded: bool) -> common.VizLegendOptions:
+    """A table sorted by the extreme of each series, ``min`` or ``max``, which alone is there if it is crowded."""
+    legend = _list().display_mode(LegendDisplayMode.TABLE).calcs([extreme] if crowded else ["lastNotNull", extreme])
     return legend.sort_by(extreme.capitalize()).sort_desc(extreme == "max")
 
 

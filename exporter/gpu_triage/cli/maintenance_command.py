@@ -122,7 +122,7 @@ def _options(command: Callable[..., int]) -> Callable[..., int]:
 @click.option("--reason", required=True, metavar="TEXT", type=REASON, help="What is done, for those who look.")
 @_options
 def on(target: _Host | Silences, *, until: datetime, reason: str) -> int:
-    """Start a maintenance, or change its end and reason. It ends by itself.
+    """Start planned work, or change when it ends and why. It ends on its own at that time.
 
     Run it on the host as root or as the exporter's user. Exit code 0: started. 2: not, with the cause.
     """

@@ -45,7 +45,7 @@ class FilesOfHost:
     snapshots: tuple[Snapshot, ...]  # in chronological order
     labels: Mapping[str, GpuLabels]  # index and UUID of every GPU, from the roster
     lost: Mapping[str, str]  # errors of GPUs that nvidia-smi could not open, by bus id
-    unplaced: Mapping[str, str]  # the same for GPUs that nvidia-smi identified only by index, by index; "" for none
+    unplaced: Mapping[str, str]  # the same for GPUs without a bus id, by index; "" if that was not legible either
     corrupted: frozenset[str]  # bus ids of GPUs with a corrupted InfoROM, according to nvidia-smi
     devices: Mapping[str, PciDevice]  # PCI devices listed by lspci, by bus id
     ports: Mapping[str, PciDevice]  # the PCIe ports among them, as returned by `ports_of`
@@ -169,9 +169,7 @@ def _measured(key: str, gpu: SmiGpu, snapshot: Snapshot, files: FilesOfHost, con
         topology.PeerReading(
             index,
             by_index[index].uuid,
-            {"nvlink": "ok"}
-            if gpu.peers.get(index, "").startswith("NV")
-            else {name.partition("/")[2]: said for name, said in gpu.p2p.items() if name.startswith(f"{index}/")},
+            {"nvlink": "ok"} if gpu.peers.get(index, "").startswith("NV") else _p2p(gpu, index),
             _LEVELS.get(gpu.peers.get(index, "").lower()),
         )
         for index in dict.fromkeys((*gpu.peers, *(name.partition("/")[0] for name in gpu.p2p)))
@@ -181,6 +179,10 @@ def _measured(key: str, gpu: SmiGpu, snapshot: Snapshot, files: FilesOfHost, con
     yield from topology.render(topology.TopologyReading(node, peers), labels)
     others = (each for each in snapshot.gpus.values() if each is not gpu and each.identity.name == gpu.identity.name)
     yield from nvlink.render(reading_of(gpu.links, (each.links for each in others)), labels)
+
+
+def _p2p(gpu: SmiGpu, index: str) -> dict[str, str]:
+    return {name.partition("/")[2]: status for name, status in gpu.p2p.items() if name.startswith(f"{index}/")}
 
 
 def _expectation(gpu: SmiGpu, files: FilesOfHost, config: Config) -> pcie.LinkExpectation:

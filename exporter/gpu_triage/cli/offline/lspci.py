@@ -31,7 +31,7 @@ class PciDevice:
     is_gpu: bool = False  # whether it is an NVIDIA GPU
     is_dead: bool = False  # whether its configuration space reads all ones, like that of a device that fell off the bus
     secondary: str = ""  # for a port, the bus below it
-    driver: str = ""  # the kernel driver bound to it; "none" if there is none
+    driver: str = ""  # the kernel driver in use; "none" if lspci -k shows none, "" without -k
     numa_node: int | None = None
     max_generation: int | None = None
     max_width: int | None = None
