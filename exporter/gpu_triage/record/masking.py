@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import math
 import os
 import platform
 import pwd
@@ -144,17 +145,13 @@ def _masked_out(masker: Masker, function: str, raw: bytes, private: Spans) -> by
 def kernel_records(kmsg: Path, masker: Masker) -> str | None:
     """Kernel log records about GPUs, NVSwitches and host problems, masked, and no others; None if it is unreadable."""
     log = KernelLog(kmsg)
-    lines = []
     try:
-        for record in log.read():
-            text = record.text.decode("ascii", "replace")
-            if record.from_kernel and _is_judged(text):
-                lines.append(f"4,{record.sequence},{round(record.seconds * 1e6)},-;{masker.text(text)}\n")
+        judged = [record for record in log.read(math.inf) if _is_judged(record.text)]
     except HostReadFailed:
         return None
     finally:
         log.close()
-    return "".join(lines)
+    return "".join(f"4,{each.sequence},{round(each.at * 1e6)},-;{masker.text(each.text)}\n" for each in judged)
 
 
 def _is_judged(text: str) -> bool:

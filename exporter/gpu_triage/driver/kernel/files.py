@@ -40,6 +40,9 @@ _ABSENT = frozenset(
 )
 _NOT_A_FILE = "not_a_file"
 _REASONS = {
+    errno.ENOENT: "missing",
+    errno.ENXIO: "missing",
+    errno.ENODEV: "missing",
     errno.EACCES: "no_permission",
     errno.EPERM: "no_permission",
     errno.EAGAIN: _NOT_A_FILE,  # a pipe or device without data; regular files never return this
@@ -102,10 +105,11 @@ def _answered(path: Path | str, call: Callable[[Path | str], str]) -> bytes | No
     except OSError as error:
         if error.errno in _ABSENT:
             return None
-        raise _failure(path, error) from error
+        raise failure(path, error) from error
 
 
-def _failure(path: Path | str, error: OSError) -> HostReadFailed:
+def failure(path: Path | str, error: OSError) -> HostReadFailed:
+    """What an error of the system means for a reader: ``missing``, ``no_permission``, … or ``io_error``."""
     return HostReadFailed(_REASONS.get(error.errno or 0, "io_error"), path, error.strerror or str(error))
 
 
@@ -137,7 +141,7 @@ def _content(path: Path | str, limit: int, *, may_reject: bool) -> bytes | None:
             raise HostReadFailed(REJECTED, path, error.strerror or str(error)) from error
         if error.errno in _ABSENT:
             return None
-        raise _failure(path, error) from error
+        raise failure(path, error) from error
     if len(content) > limit:
         raise HostReadFailed("too_large", path, f"more than {limit} bytes")
     return content

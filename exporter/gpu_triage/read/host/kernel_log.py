@@ -21,7 +21,7 @@ from gpu_triage.read.host.kernel_messages import (
 from gpu_triage.read.metrics.contract import HostCollector, HostRound
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge
 from gpu_triage.read.processes.facts import Owner, names_are_host_pids, parse_cgroup
-from gpu_triage.read.xid.kernel_records import KernelClock, KernelLog, KernelRecord
+from gpu_triage.read.xid.kernel_records import KernelLog, KernelRecord
 from gpu_triage.read.xid.xid_events import is_driver_loaded
 
 _KEPT_SECONDS: Final = 86_400.0
@@ -93,14 +93,10 @@ _NOTHING: Final = HostKernelLogReading({}, None, {}, {})
 
 
 class HostKernelLogReader:
-    """Reads the kernel log through its own file descriptor, and counts messages about the host.
-
-    Only records written by the kernel itself count, since privileged processes can write to the log too.
-    """
+    """Reads the kernel log through its own file descriptor, and counts messages about the host."""
 
     def __init__(self) -> None:
         self._log: KernelLog | None = None
-        self._clock = KernelClock()
         self._past_told = False
         self._events: Counter[ProblemKind] = Counter()
         # Monotonic second of the last message, by kind and subject.
@@ -118,21 +114,19 @@ class HostKernelLogReader:
         if self._log is None:
             self._log = KernelLog(round_.machine.kmsg)
         try:
-            records = self._log.read()
+            records = self._log.read(round_.at.monotonic)
         except HostReadFailed as failed:
             if failed.reason in _OUT_OF_REACH:
                 return _NOTHING
             raise
-        self._clock.learn(records, round_.at.monotonic, drained=self._log.drained)
         for record in records:
-            if record.from_kernel:
-                self._take(record, round_.at.monotonic)
+            self._take(record)
         self._past_told |= self._log.drained
         if self._past_told:
             self._end_hung(round_.machine.procfs, round_.at.monotonic)
         return self._reading(self._log.lost, round_.at) if self._past_told else _NOTHING
 
-    def _take(self, record: KernelRecord, now: float) -> None:
+    def _take(self, record: KernelRecord) -> None:
         text = record.message
         if order := parse_kill_order(text):
             self._orders.pop(order.pid, None)
@@ -140,16 +134,15 @@ class HostKernelLogReader:
             for surplus in tuple(self._orders)[:-_KEPT_ORDERS]:
                 del self._orders[surplus]
             return
-        at = min(self._clock.monotonic(record), now)
         if message := _understood(text):
-            self._note(message, at, transient=text.endswith(_OF_SOFT_MOUNT))
+            self._note(message, record.at, transient=text.endswith(_OF_SOFT_MOUNT))
         elif over := parse_trouble_over(text) or driver_messages.parse_device_over(text):
             if over.trouble in EVENT_ANYWAY:
                 self._transient.add((over.trouble, over.subject))
             else:
                 self._last.get(over.trouble, {}).pop(over.subject, None)
         elif is_driver_loaded(text):
-            self._end_failures(at)
+            self._end_failures(record.at)
 
     def _end_failures(self, loaded_at: float) -> None:
         """Discard failures from before the driver was loaded, except those logged while it was loading."""
