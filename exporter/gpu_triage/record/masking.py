@@ -18,7 +18,7 @@ from uuid import UUID
 from gpu_triage import __version__
 from gpu_triage.driver.kernel.files import Question
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.read.host.driver_messages import parse_device_message, parse_device_over, parse_driver_message
+from gpu_triage.read.host.driver_messages import parse_driver_message
 from gpu_triage.read.host.kernel_messages import parse_host_message, parse_kill_order, parse_trouble_over
 from gpu_triage.read.xid.kernel_records import KernelLog
 from gpu_triage.read.xid.xid_events import parse_sxid
@@ -158,7 +158,6 @@ def _is_judged(text: str) -> bool:
     if text.startswith("NVRM:"):
         return True
     parsers: tuple[Callable[[str], object | None], ...] = (
-        *(parse_sxid, parse_driver_message, parse_host_message, parse_device_message),
-        *(parse_trouble_over, parse_device_over, parse_kill_order),
+        *(parse_sxid, parse_driver_message, parse_host_message, parse_trouble_over, parse_kill_order),
     )
     return any(parse(text) is not None for parse in parsers)

@@ -129,14 +129,15 @@ class HostKernelLogReader:
     def _take(self, record: KernelRecord) -> None:
         text = record.message
         if order := parse_kill_order(text):
-            self._orders.pop(order.pid, None)
-            self._orders[order.pid] = order.cgroup
+            pid, cgroup = order
+            self._orders.pop(pid, None)
+            self._orders[pid] = cgroup
             for surplus in tuple(self._orders)[:-_KEPT_ORDERS]:
                 del self._orders[surplus]
             return
         if message := _understood(text):
             self._note(message, record.at, transient=text.endswith(_OF_SOFT_MOUNT))
-        elif over := parse_trouble_over(text) or driver_messages.parse_device_over(text):
+        elif over := parse_trouble_over(text):
             if over.trouble in EVENT_ANYWAY:
                 self._transient.add((over.trouble, over.subject))
             else:
@@ -217,7 +218,7 @@ def _understood(text: str) -> HostMessage | None:
     """Parse a kernel message about the host, its devices or its driver; None for any other message."""
     if (failure := driver_messages.parse_driver_message(text)) is not None:
         return HostMessage(failure.trouble, failure.subject)
-    return parse_host_message(text) or driver_messages.parse_device_message(text)
+    return parse_host_message(text)
 
 
 HOST_KERNEL_LOG = HostCollector(
