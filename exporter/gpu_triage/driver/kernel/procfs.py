@@ -44,8 +44,8 @@ def is_virtual_machine(procfs: Path, sysfs: Path) -> bool | None:
 class ProcessStat(NamedTuple):
     """The fields used of a process's or thread's stat file. Times are in ticks of 1/sysconf(SC_CLK_TCK) seconds.
 
-    The name is the comm: 15 bytes at most. Ticks of a process are those of all its threads; `started_ticks` is from boot.
-    `foreground` is whether it is in the foreground process group of a terminal.
+    The name is the comm: 15 bytes at most. Ticks of a process are those of all its threads; `started_ticks` count from
+    boot. `foreground` is whether it is in the foreground process group of a terminal.
     """
 
     name: str

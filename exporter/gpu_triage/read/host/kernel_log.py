@@ -4,7 +4,7 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 from gpu_triage.driver.kernel.procfs import UNINTERRUPTIBLE, read_process_stat
 from gpu_triage.errors import HostReadFailed
@@ -89,6 +89,14 @@ class HostKernelLogReading:
     kills: Annotated[Mapping[tuple[str, str, str, str, str], float], GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS]
 
 
+class _Last(NamedTuple):
+    """The last message about a subject."""
+
+    at: float  # monotonic second
+    pid: int | None
+    transient: bool  # whether it may be over already
+
+
 _NOTHING: Final = HostKernelLogReading({}, None, {}, {})
 
 
@@ -99,10 +107,7 @@ class HostKernelLogReader:
         self._log: KernelLog | None = None
         self._past_told = False
         self._events: Counter[ProblemKind] = Counter()
-        # Monotonic second of the last message, by kind and subject.
-        self._last: dict[ProblemKind, dict[str, float]] = {}
-        self._transient: set[tuple[ProblemKind, str]] = set()
-        self._hung: dict[str, int] = {}
+        self._last: dict[ProblemKind, dict[str, _Last]] = {}  # by kind and subject, the latest last
         self._kills: deque[tuple[float, tuple[str, str, str, str, str]]] = deque(maxlen=_KEPT_KILLS)
         self._walls = WallTimes()
         self._orders: dict[int, str] = {}
@@ -138,10 +143,11 @@ class HostKernelLogReader:
         if message := _understood(text):
             self._note(message, record.at, transient=text.endswith(_OF_SOFT_MOUNT))
         elif over := parse_trouble_over(text):
-            if over.trouble in EVENT_ANYWAY:
-                self._transient.add((over.trouble, over.subject))
+            subjects = self._last.get(over.trouble, {})
+            if over.subject in subjects and over.trouble in EVENT_ANYWAY:
+                subjects[over.subject] = subjects[over.subject]._replace(transient=True)
             else:
-                self._last.get(over.trouble, {}).pop(over.subject, None)
+                subjects.pop(over.subject, None)
         elif is_driver_loaded(text):
             self._end_failures(record.at)
 
@@ -149,36 +155,25 @@ class HostKernelLogReader:
         """Discard failures from before the driver was loaded, except those logged while it was loading."""
         for kind, of_kind in self._last.items():
             until = loaded_at - (driver_messages.LOADING_SECONDS if kind.ending is Ending.PROBED else 0.0)
-            for subject in [each for each, last in of_kind.items() if kind.until_loaded and last <= until]:
+            for subject in [each for each, last in of_kind.items() if kind.until_loaded and last.at <= until]:
                 del of_kind[subject]
 
     def _end_hung(self, procfs: Path, now: float) -> None:
         """Discard tasks that are no longer blocked: the kernel does not log that."""
         hung = self._last.get(ProblemKind.HUNG_TASK, {})
-        self._hung = {subject: pid for subject, pid in self._hung.items() if subject in hung}
         visible = bool(hung) and names_are_host_pids(procfs) is not False
-        for subject, pid in self._hung.items():
-            stat = read_process_stat(procfs / str(pid)) if visible else None
+        for subject, last in tuple(hung.items()):
+            stat = read_process_stat(procfs / str(last.pid)) if visible else None
             of_task = stat is not None and subject.startswith(f"{stat.name} (")
-            if stat is not None and of_task:
-                is_over = stat.state != UNINTERRUPTIBLE
-            else:
-                is_over = now - hung[subject] > _HUNG_SECONDS
-            if is_over:
+            if stat.state != UNINTERRUPTIBLE if stat and of_task else now - last.at > _HUNG_SECONDS:
                 del hung[subject]
 
     def _note(self, message: HostMessage, at: float, *, transient: bool) -> None:
         self._events[message.trouble] += 1
         subjects = self._last.setdefault(message.trouble, {})
-        key = (message.trouble, message.subject)
-        if not transient:
-            self._transient.discard(key)
-        elif message.subject not in subjects:
-            self._transient.add(key)
-        if message.trouble is ProblemKind.HUNG_TASK and message.pid is not None:
-            self._hung[message.subject] = message.pid
-        subjects.pop(message.subject, None)
-        subjects[message.subject] = at
+        before = subjects.pop(message.subject, None)
+        transient = transient and (before is None or before.transient)
+        subjects[message.subject] = _Last(at, message.pid, transient)
         for surplus in tuple(subjects)[:-_KEPT_SUBJECTS]:
             del subjects[surplus]
         if message.trouble is ProblemKind.OOM_KILL and message.pid is not None:
@@ -189,29 +184,27 @@ class HostKernelLogReader:
 
     def _reading(self, lost: int, now: Moment) -> HostKernelLogReading:
         for kind, subjects in self._last.items():
-            for subject in [
-                each for each, at in subjects.items() if now.monotonic - at > self._kept_seconds(kind, each)
-            ]:
+            for subject in [s for s, last in subjects.items() if now.monotonic - last.at > _kept_seconds(kind, last)]:
                 del subjects[subject]
-                self._transient.discard((kind, subject))
         while self._kills and now.monotonic - self._kills[0][0] > _KILLED_SECONDS:
             self._kills.popleft()
         return HostKernelLogReading(
             events={kind.value: self._events[kind] for kind in ProblemKind},
             lost=lost,
             last={
-                (kind.value, subject): self._walls.of(at, now)
+                (kind.value, subject): self._walls.of(last.at, now)
                 for kind, subjects in self._last.items()
-                for subject, at in subjects.items()
+                for subject, last in subjects.items()
             },
             # A PID can be reused within the hour: of two kills with the same one, the later counts.
             kills={labels: self._walls.of(at, now) for at, labels in self._kills},
         )
 
-    def _kept_seconds(self, kind: ProblemKind, subject: str) -> float:
-        if (kind, subject) in self._transient:
-            return _TRANSIENT_SECONDS
-        return _KEPT_SECONDS if kind.ending in (Ending.MOMENTARY, Ending.ANNOUNCED) else float("inf")
+
+def _kept_seconds(kind: ProblemKind, last: _Last) -> float:
+    if last.transient:
+        return _TRANSIENT_SECONDS
+    return _KEPT_SECONDS if kind.ending in (Ending.MOMENTARY, Ending.ANNOUNCED) else float("inf")
 
 
 def _understood(text: str) -> HostMessage | None:

@@ -19,9 +19,9 @@ from gpu_triage.read.host.platform import (
     MODULE_NAMES,
     PLATFORM,
     HostModulesReading,
+    PlatformReader,
     PlatformReading,
     read_host_modules,
-    read_platform,
 )
 from gpu_triage.read.host.services import ServicesReader, ServicesReading, has_switches
 
@@ -158,12 +158,12 @@ NODES = {"sys/devices/system/node/node0/cpulist": "0-3\n", "sys/devices/system/n
 
 def test_an_iommu_in_use_shows_as_a_unit_or_as_groups_and_one_that_is_off_leaves_empty_folders(host: HostTree) -> None:
     (host.sysfs / "class" / "iommu").mkdir(parents=True)
-    assert read_platform(host.round()).iommu_active is False
+    assert PlatformReader().read(host.round()).iommu_active is False
     host.write(NODES | {"sys/kernel/iommu_groups/0/type": "DMA-FQ\n"})
-    assert read_platform(host.round()) == PlatformReading(numa_nodes=2, iommu_active=True)
+    assert PlatformReader().read(host.round()) == PlatformReading(numa_nodes=2, iommu_active=True)
     (host.sysfs / "class" / "iommu" / "dmar0").mkdir()
     shutil.rmtree(host.sysfs / "kernel" / "iommu_groups" / "0")
-    assert read_platform(host.round()).iommu_active is True
+    assert PlatformReader().read(host.round()).iommu_active is True
 
 
 def gpu(host: HostTree, bus_id: str, domain: str) -> None:
@@ -183,7 +183,7 @@ def test_gpus_are_counted_by_the_default_domain_of_their_iommu_group(host: HostT
     for number, domain in enumerate(("DMA-FQ", "DMA-FQ", "identity", "unmanaged", "something new")):
         gpu(host, f"0000:1{number}:00.0", domain)
     round_ = host.round()
-    reading = read_platform(round_)
+    reading = PlatformReader().read(round_)
     assert reading.iommu_gpus == {"dma_fq": 2, "identity": 1, "unmanaged": 1}
     assert GPU_HOST_IOMMU_GPUS.sample(2, "dma_fq") in list(PLATFORM.render(reading))
     assert GPU_HOST_IOMMU_GPUS.labels == ("default_domain",)
