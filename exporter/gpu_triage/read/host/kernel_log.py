@@ -163,9 +163,10 @@ class HostKernelLogReader:
         hung = self._last.get(ProblemKind.HUNG_TASK, {})
         visible = bool(hung) and names_are_host_pids(procfs) is not False
         for subject, last in tuple(hung.items()):
-            stat = read_process_stat(procfs / str(last.pid)) if visible else None
-            of_task = stat is not None and subject.startswith(f"{stat.name} (")
-            if stat.state != UNINTERRUPTIBLE if stat and of_task else now - last.at > _HUNG_SECONDS:
+            found = read_process_stat(procfs / str(last.pid)) if visible else None
+            task = found if found is not None and subject.startswith(f"{found.name} (") else None
+            is_over = now - last.at > _HUNG_SECONDS if task is None else task.state != UNINTERRUPTIBLE
+            if is_over:
                 del hung[subject]
 
     def _note(self, message: HostMessage, at: float, *, transient: bool) -> None:

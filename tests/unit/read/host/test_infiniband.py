@@ -261,15 +261,6 @@ def test_of_an_adapter_with_two_ports_each_has_its_own_interface(host: HostTree)
     assert [each.link_downs for each in HostInfinibandReader().read(host.round())] == [10, 20]
 
 
-def test_what_the_adapter_refuses_to_tell_is_absent_and_no_failure(host: HostTree) -> None:
-    port(host)
-    (host.sysfs / "class/infiniband/mlx5_0/ports/1/counters/symbol_error").unlink()
-    # The speed of the loopback interface: EINVAL, as counters that do not apply.
-    host.link(f"{PORT}/counters/symbol_error", "/sys/class/net/lo/speed")
-    found = read(HostInfinibandReader(), host)
-    assert (found.link_errors, "symbol_error" in found.events) == (31, False)
-
-
 def test_a_virtual_function_has_none_of_its_adapters_errors(host: HostTree) -> None:
     port(host)
     host.link("sys/class/infiniband/mlx5_0/device/physfn", "../physical")

@@ -21,7 +21,6 @@ from gpu_triage.read.host.textfile_reader import (
     MAX_BYTES,
     MAX_FILES,
     MAX_LABELS,
-    MAX_LINE_BYTES,
     MAX_NAME_BYTES,
     MAX_SERIES,
     PREFIX,
@@ -356,8 +355,3 @@ def test_whatever_files_hold_the_page_obeys_the_charts_limits(
         assert not {*TARGET_LABELS, "gpu", "uuid", "user"} & sample.labels.keys()
         assert sample.timestamp is None
     assert len(pages[Format.TEXT]) + (1 << 20) < 10 << 20
-
-
-def test_a_long_line_is_long_in_characters_that_no_honest_line_needs() -> None:
-    longest = MAX_NAME_BYTES + MAX_LABELS * (MAX_NAME_BYTES + len('="",') + 2 * 200) + len("{} ") + 30
-    assert longest < MAX_LINE_BYTES

@@ -4,14 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.captured_cards import captured
 from tests.incident_hosts import host, restarted, xid
-from tests.logged import Log
 from tests.parts import some
 from tests.rig import Rig, only, pair_with, rig
 
 from gpu_triage.driver.nvml.session import Device
-from gpu_triage.log import MOST_LINES
 from gpu_triage.options.config import Config
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.registry import GPU_COLLECTORS
@@ -73,18 +70,6 @@ def test_one_source_is_enough_and_what_both_report_is_one_error(tmp_path: Path, 
         assert len(session(running).event_sets) == 1
         running.sampler.close(lambda condition: condition())
         assert (session(running).event_sets, session(running).abandoned_sets) == ({}, 0)
-
-
-def test_a_storm_of_all_kinds_is_a_few_lines_in_the_log(tmp_path: Path) -> None:
-    log = Log()
-    with rig(host(tmp_path), LEAN) as running:
-        for number in range(3000):
-            running.kernel_logs(1000 + number, f"NVRM: Xid (PCI:{number:04x}:65:00): {number % 150}, pid=1, a storm")
-        running.run(5)
-    said = log.lines()
-    assert len(said) < MOST_LINES + 10
-    assert len([line for line in said if line["msg"] == "Xid"]) == MOST_LINES
-    assert [line["of"] for line in said if "left out" in line["msg"]] == ["Xid"]
 
 
 def test_a_restart_keeps_count_and_times_that_the_kernel_still_holds(tmp_path: Path) -> None:
@@ -253,13 +238,6 @@ SWITCH = "0000:05:00.0"
 )
 def test_an_error_is_told_from_its_details(text: str, found: tuple[str, int, bool] | None) -> None:
     assert parse_sxid(text, 5.0) == (None if found is None else SwitchError(*found, 5.0))
-
-
-def test_of_real_lines_those_that_say_how_bad_it_is_are_errors() -> None:
-    for path in captured("sxid-lines.txt"):
-        lines = path.read_text().splitlines()
-        said = [line for line in lines if "Fatal, " in line or "Non-fatal" in line]
-        assert [line for line in lines if parse_sxid(line) is not None] == said
 
 
 def test_errors_are_counted_by_switch_code_and_severity_within_bounds() -> None:
