@@ -30,8 +30,6 @@ from gpu_triage.read.xid.xid_events import (
     parse_news,
 )
 from gpu_triage.read.xid.xid_ledger import (
-    CODES_PER_GPU,
-    OTHER,
     WINDOW_SECONDS,
     CountedXid,
     SwitchErrors,
@@ -39,6 +37,7 @@ from gpu_triage.read.xid.xid_ledger import (
     XidCounts,
     XidLedger,
     XidName,
+    add_counts,
 )
 from gpu_triage.read.xid.xid_metrics import XidReading
 from gpu_triage.sampler.lanes import Lane, LaneMaker, Step, overdue
@@ -137,12 +136,12 @@ class XidOwners:
         for uuid, counts in self._of_cards.items():
             labels = labels_of(uuid)
             if labels is not None:
-                _merge(gpus.setdefault(labels, {}), counts)
+                add_counts(gpus.setdefault(labels, {}), counts)
             elif uuid in addresses:
-                _merge(unassigned.setdefault(addresses[uuid], {}), counts)
+                add_counts(unassigned.setdefault(addresses[uuid], {}), counts)
         for address, present in self._ledger.counts().items():
             labels = self.labels_at(address, labels_of)
-            _merge(unassigned.setdefault(address, {}) if labels is None else gpus.setdefault(labels, {}), present)
+            add_counts(unassigned.setdefault(address, {}) if labels is None else gpus.setdefault(labels, {}), present)
         for labels, counts in gpus.items():
             self._keep_highest(labels.uuid, counts)
         for address, counts in unassigned.items():
@@ -195,16 +194,9 @@ class XidOwners:
 
     @staticmethod
     def _add(past: dict[str, XidCounts], owner: str, counts: XidCounts) -> None:
-        _merge(past.setdefault(owner, {}), counts)
+        add_counts(past.setdefault(owner, {}), counts)
         for surplus in tuple(past)[:-MAX_GPUS]:
             del past[surplus]
-
-
-def _merge(known: XidCounts, more: XidCounts) -> None:
-    for name, count in more.items():
-        kept = name if name in known or len(known) < CODES_PER_GPU else XidName(OTHER)
-        had = known.get(kept)
-        known[kept] = count if had is None else XidCount(had.count + count.count, max(had.last_at, count.last_at))
 
 
 log = logging.getLogger(__name__)
@@ -361,7 +353,7 @@ class XidWatch:
             {labels: self._published(counts, now) for labels, counts in gpus.items()},
             {address: self._published(counts, now) for address, counts in unassigned.items()},
             sources,
-            {switch: self._published(counts, now) for switch, counts in self._switches.counts().items()},
+            {switch: self._published(counts, now) for switch, counts in self._switches.counts.items()},
             suspects,
         )
 

@@ -244,7 +244,7 @@ def test_errors_are_counted_by_switch_code_and_severity_within_bounds() -> None:
     errors = SwitchErrors()
     for code, fatal, at in ((20034, True, 5.0), (20034, True, 9.0), (20034, False, 7.0)):
         errors.see(SwitchError(SWITCH, code, fatal, at))
-    counts = errors.counts()[SWITCH]
+    counts = errors.counts[SWITCH]
     assert {name: (count.count, count.last_at) for name, count in counts.items()} == {
         ("20034", "true"): (2, 9.0),
         ("20034", "false"): (1, 7.0),
@@ -252,9 +252,9 @@ def test_errors_are_counted_by_switch_code_and_severity_within_bounds() -> None:
     for code in range(200):
         errors.see(SwitchError(SWITCH, code, fatal=False, at=1.0))
         errors.see(SwitchError(f"0001:{code:02x}:00.0", 1, fatal=True, at=1.0))
-    assert len(errors.counts()) == 64
-    assert len(errors.counts()[SWITCH]) == CODES_PER_GPU + 1
-    assert errors.counts()[SWITCH][XidName("other", "false")].count == 200 - CODES_PER_GPU + 2
+    assert len(errors.counts) == 64
+    assert len(errors.counts[SWITCH]) == CODES_PER_GPU + 1
+    assert errors.counts[SWITCH][XidName("other", "false")].count == 200 - CODES_PER_GPU + 2
 
 
 def test_an_sxid_is_published_once_and_the_details_are_not(tmp_path: Path) -> None:
