@@ -361,7 +361,8 @@ def test_the_tree_of_a_real_adapter_is_read_without_failures(host: HostTree) -> 
 
 
 def adapter(rate: str, link_layer: str, counters: str) -> dict[str, str]:
-    return {"rate": f"{rate}\n", "link_layer": f"{link_layer}\n", **counter_files("hw_counters", counters)}
+    up = {"state": "4: ACTIVE\n", "phys_state": "5: LinkUp\n", "link_layer": f"{link_layer}\n"}
+    return {**up, "rate": f"{rate}\n", **counter_files("hw_counters", counters)}
 
 
 EFA = adapter(
@@ -387,12 +388,8 @@ BNXT_EVENTS = {"acknowledgement_timeout": 7, "receive_drop": 6}
 
 def port_of(host: HostTree, files: dict[str, str], config: Config = DEFAULTS) -> InfinibandPort:
     """What is read of an adapter's only port."""
-    up = {"state": "4: ACTIVE\n", "phys_state": "5: LinkUp\n"}
-    host.write({f"sys/class/infiniband/rdmap0/ports/1/{name}": text for name, text in (up | files).items()})
-    round_ = host.round()
-    (port,) = HostInfinibandReader(config).read(round_)
-    assert round_.failures == []
-    return port
+    port(host, "rdmap0", files=files)
+    return read(HostInfinibandReader(config), host)
 
 
 @pytest.mark.parametrize(
@@ -408,10 +405,9 @@ def port_of(host: HostTree, files: dict[str, str], config: Config = DEFAULTS) ->
 def test_traffic_is_in_bytes(
     host: HostTree, files: dict[str, str], received: int, sent: int, events: dict[str, int]
 ) -> None:
-    port = port_of(host, files)
-    assert (port.receive_bytes, port.transmit_bytes) == (received, sent)
-    assert port.events == events
-    assert port.timeouts == events.get("acknowledgement_timeout")
+    found = port_of(host, files)
+    assert (found.receive_bytes, found.transmit_bytes, found.events) == (received, sent, events)
+    assert found.timeouts == events.get("acknowledgement_timeout")
 
 
 @pytest.mark.parametrize("missing", ["hw_counters/rx_bytes", "hw_counters/ip6InOctets"])

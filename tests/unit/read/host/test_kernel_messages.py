@@ -69,11 +69,6 @@ def test_a_process_is_named_by_its_pid_too() -> None:
     assert [each.pid if each else None for each in said] == [31337, 4242, 812, 4242, 1234, 99]
 
 
-def test_a_name_with_control_characters_is_printed_without_them() -> None:
-    message = parse_host_message("INFO: task a\nb\x1b[31m:7 blocked for more than 122 seconds.")
-    assert message is None or message.subject.isprintable()
-
-
 @pytest.mark.parametrize(
     ("text", "count"),
     [
