@@ -52,7 +52,7 @@ _WHOLE = (1, 3)
 """Types of a field's value: unsigned numbers of 32 and 64 bits."""
 
 _PASSING = re.compile(
-    r"gpu_(process_|mig_|finding|incident|reset|xid|bottleneck|verdict|host_|exporter_|error_info|nvlink)"
+    r"gpu_(process_|mig_|finding|incident|reset|xid|bottleneck|compute_bound|verdict|host_|exporter_|error_info|nvlink)"
 )
 """Series that come and go on a healthy host too, or remember what was."""
 
