@@ -1,6 +1,5 @@
 """Hosts and faults by chance: the same seed makes the same host, and the same faults at the same seconds."""
 
-import json
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from tests.faults.injections import CODES, OF_THE_LOOK
 from tests.faults.library import every_function
 from tests.faults.rows_files import DAMAGES, SUBJECTS
 
-from gpu_triage.documents import parse_toml
 from gpu_triage_simulator import Scenario
 from gpu_triage_simulator.scenario_file import read_scenario
 from gpu_triage_simulator.schema import read_toml
@@ -68,16 +66,12 @@ class Hostile:
     """A host and what is done to it."""
 
     seed: int  # makes all of it
-    text: str  # the scenario file: the host, and what the simulator itself can do to it
+    scenario: Scenario  # the host, and what the simulator itself can do to it
     calls: tuple[CallFault, ...]  # what is done to calls
     files: tuple[FileFault, ...]  # what is done to kernel files
     sick: frozenset[int]  # GPUs that any of it keeps from being read, by place
     driver: tuple[int, int] | None  # seconds between which the driver as a whole may not answer; None where it does
     first_second: int = FIRST_SECOND  # until then the host is healthy
-
-    @property
-    def scenario(self) -> Scenario:
-        return read_scenario(parse_toml(self.text.encode(), ""), f"seed {self.seed}")
 
     @property
     def recovers_within(self) -> int:
@@ -91,9 +85,9 @@ class Hostile:
         return max([*ends, *(event.until or 0 for event in self.scenario.events)], default=self.first_second)
 
     def __str__(self) -> str:
-        """The scenario file; what it cannot say stands in comments behind it."""
-        comments = [f"# {fault}" for fault in (*self.calls, *self.files)]
-        return "\n".join([self.text, *comments, f"# replay: pytest tests/faults/test_random.py --seed {self.seed}"])
+        """What is done to it, and how to play it again."""
+        done = (*self.scenario.events, *self.calls, *self.files)
+        return "\n".join([*map(str, done), f"replay: pytest tests/faults/test_random.py --seed {self.seed}"])
 
 
 def hostile(seed: int, first_second: int = FIRST_SECOND) -> Hostile:
@@ -112,7 +106,7 @@ class _Maker:
         # Every 12th host has 8, every 25th 16: they take long to play.
         self._gpus = next((many for every, many in {12: 8, 25: 16}.items() if seed % every == every - 1), few)
         self._models = [self._chance.choice(MODELS) for _ in range(self._gpus)]
-        self._events: list[str] = []
+        self._events: list[Mapping[str, Any]] = []
         self._calls: list[CallFault] = []
         self._files: list[FileFault] = []
         self._sick: set[int] = set()
@@ -135,16 +129,9 @@ class _Maker:
         if self._chance.random() < 1 / 8:
             self._without_driver()
         self._miscount(targets)
-        text = "\n".join([host, *self._events])
-        return Hostile(
-            self._seed,
-            text,
-            tuple(self._calls),
-            tuple(self._files),
-            frozenset(self._sick),
-            self._driver,
-            self._first_second,
-        )
+        scenario = read_scenario({**host, "event": self._events}, f"seed {self._seed}")
+        calls, files, sick = tuple(self._calls), tuple(self._files), frozenset(self._sick)
+        return Hostile(self._seed, scenario, calls, files, sick, self._driver, self._first_second)
 
     def _miscount(self, targets: list[int]) -> None:
         """Let drivers answer fewer links, and counters that fall and come back."""
@@ -164,31 +151,34 @@ class _Maker:
         at = first if not first and self._chance.random() < 1 / 2 else self._chance.randint(first, last - 2)
         return at, min(at + self._chance.randint(1, most), last)
 
-    def _host(self) -> str:
+    def _host(self) -> Mapping[str, Any]:
+        """The tables of a scenario file."""
         version = self._chance.choice(("580.95.05", "550.54.14", "535.129.03", "470.57.02"))
-        parts = [
-            f'name = "random-{self._seed}"\ndescription = "A host by chance."\nseed = {self._seed}',
-            f'[driver]\nversion = "{version}"\ncuda = "12.4"',
-            '[machine]\nmemory_gib = 512\nmemory_available_gib = 300\n[[machine.node]]\ncpus = "0-31"',
-            '[[machine.disk]]\nname = "nvme0n1"\nslot = { bus_id = "0000:02:00.0", node = 0, width = 4 }',
-            '[[machine.nic]]\nname = "eth0"\nslot = { bus_id = "0000:03:00.0", node = 0 }\nspeed_mbps = 100000',
-        ]
+        disk = {"name": "nvme0n1", "slot": {"bus_id": "0000:02:00.0", "node": 0, "width": 4}}
+        nic = {"name": "eth0", "slot": {"bus_id": "0000:03:00.0", "node": 0}, "speed_mbps": 100_000}
+        machine = {"memory_gib": 512, "memory_available_gib": 300, "node": [{"cpus": "0-31"}]}
+        gpus, processes = [], []
         for gpu in range(self._gpus):
             busy = round(self._chance.random(), 2)
-            parts.append(
-                f'[[gpu]]\nmodel = "{self._models[gpu]}"\n'
-                f'slot = {{ bus_id = "0000:{0x10 + gpu:02x}:00.0", node = 0 }}\n'
-                f"load = {{ utilization = {busy}, memory_utilization = {busy / 2}, intensity = {busy} }}"
-            )
+            load = {"utilization": busy, "memory_utilization": busy / 2, "intensity": busy}
+            slot = {"bus_id": f"0000:{0x10 + gpu:02x}:00.0", "node": 0}
+            gpus.append({"model": self._models[gpu], "slot": slot, "load": load})
             for pid in range(1000 + 10 * gpu, 1000 + 10 * gpu + self._chance.randint(0, 3)):
-                parts.append(f'[[process]]\ngpu = {gpu}\npid = {pid}\nname = "python"\nmemory_mib = 500\nsm = 0.1')
+                processes.append({"gpu": gpu, "pid": pid, "name": "python", "memory_mib": 500, "sm": 0.1})
                 if self._chance.random() < 1 / 3:
                     self._event(*self._span(), None, kind="kill", pids=[pid])
-        return "\n\n".join(parts)
+        return {
+            "name": f"random-{self._seed}",
+            "description": "A host by chance.",
+            "seed": self._seed,
+            "driver": {"version": version, "cuda": "12.4"},
+            "machine": {**machine, "disk": [disk], "nic": [nic]},
+            "gpu": gpus,
+            "process": processes,
+        }
 
     def _event(self, at: int, until: int, gpu: int | None, **effect: Any) -> None:
-        where = "" if gpu is None else f"gpu = {gpu}\n"
-        self._events.append(f"\n[[event]]\nat = {at}\nuntil = {until}\n{where}effect = {_inline(effect)}")
+        self._events.append({"at": at, "until": until, "effect": effect, **({} if gpu is None else {"gpu": gpu})})
 
     def _gone_gpu(self, gpu: int) -> None:
         self._sick.add(gpu)
@@ -262,11 +252,3 @@ class _Maker:
     def _driver_fails(self, at: int, until: int) -> None:
         since, to = self._driver or (at, until)
         self._driver = min(since, at), max(to, until)
-
-
-def _inline(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{key} = {_inline(each)}" for key, each in value.items()) + " }"
-    if isinstance(value, list):
-        return "[" + ", ".join(_inline(each) for each in value) + "]"
-    return json.dumps(value)

@@ -14,7 +14,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from tests.faults.files import Damaged
 from tests.faults.injections import OF_THE_LOOK, OUTPUTS
-from tests.faults.page import Page, found, name_of
+from tests.faults.page import Page, found, name_of, parsed
 from tests.faults.rows_files import DAMAGES, SUBJECTS
 from tests.faults.stage import Stage, staged
 
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 CONFIG = Config(collectors={"pcie_throughput": True}, sample_slow_seconds=5.0)
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
 
-_LINE = re.compile(r'([a-zA-Z_:][\w:]*(?:\{(?:\w+="(?:[^"\\\n]|\\[\\"n])*",?)*\})?) (\S+)')
-
 MOST: dict[str, float] = {
     "gpu_power_watts": 10_000,
     "gpu_temperature_celsius": 1_000,
@@ -52,7 +50,7 @@ _WHOLE = (1, 3)
 """Types of a field's value: unsigned numbers of 32 and 64 bits."""
 
 _PASSING = re.compile(
-    r"gpu_(process_|mig_|finding|incident|reset|xid|bottleneck|verdict|host_|exporter_|error_info|nvlink)"
+    r"gpu_(process_|mig_|finding|incident|reset|xid|bottleneck|compute_bound|verdict|host_|exporter_|error_info|nvlink)"
 )
 """Series that come and go on a healthy host too, or remember what was."""
 
@@ -73,7 +71,7 @@ class Pages:
         Raises:
             Broken: something does not hold.
         """
-        page = self._parsed(text)
+        page = parsed(text)
         self._parsers(page, text, openmetrics)
         for series, value in page.items():
             self._value(series, value)
@@ -87,19 +85,6 @@ class Pages:
             raise Broken(f"a GPU has two bottlenecks: {sorted(judged)}")
         return page
 
-    def _parsed(self, text: str) -> Page:
-        page: dict[str, float] = {}
-        for line in text.splitlines():
-            if line.startswith("#"):
-                continue
-            match = _LINE.fullmatch(line)
-            if match is None:
-                raise Broken(f"not a sample: {line!r}")
-            if match[1] in page:
-                raise Broken(f"twice on the page: {match[1]}")
-            page[match[1]] = float(match[2])
-        return page
-
     def _parsers(self, page: Page, text: str, openmetrics: str) -> None:
         """Prometheus' own parsers, whenever there is a series that they have not read: they are slow."""
         lines = len([line for line in openmetrics.splitlines() if not line.startswith("#")])
@@ -109,9 +94,9 @@ class Pages:
             return
         self._parsed_before |= page.keys()
         both = (parse_text(text), parse_openmetrics(openmetrics))  # type: ignore[no-untyped-call]  # as it is shipped
-        parsed = [sum(len(family.samples) for family in families) for families in both]
-        if any(number != len(page) for number in parsed):
-            raise Broken(f"of {len(page)} series, Prometheus' parsers read {parsed}")
+        numbers = [sum(len(family.samples) for family in families) for families in both]
+        if any(number != len(page) for number in numbers):
+            raise Broken(f"of {len(page)} series, Prometheus' parsers read {numbers}")
 
     def _value(self, series: str, value: float) -> None:
         name = name_of(series)
@@ -143,7 +128,7 @@ def play(host: Hostile) -> None:
         stage.library.fault = lambda call: _answer(stage, host, call, stage.time.now().monotonic - began)
         try:
             _Play(stage, host).run()
-        except Broken as broken:
+        except AssertionError as broken:
             raise Broken(f"second {stage.seconds}: {broken}\n\n{host}") from None
 
 

@@ -34,6 +34,11 @@ class Says:
 ALL_WELL = Says()
 
 
+def counts(*errors: str) -> Says:
+    """What the page says where nothing is wrong but that these errors are counted, as ``collector: error``."""
+    return Says(errors=frozenset(errors))
+
+
 def call_in_flight(collector: str, function: str) -> str:
     """How `Says` names a call: pynvml's names of functions have no version where the library's have one."""
     return f"{collector}: {re.sub(r'_v[0-9]$', '', function) or 'files'}"

@@ -8,7 +8,7 @@ from tests.faults.hosts import GPUS_EVERY_SECOND
 from tests.faults.injections import answers, lacks
 from tests.faults.kinds import CODE_OF, DRIVER_GONE, DRIVER_REPLACED, EMPTY, GPU_GONE, KINDS, NOT_SUPPORTED, Kind
 from tests.faults.library import asked_by_collector, callers_of, every_collector, every_function
-from tests.faults.row import ALL_WELL, DRIVER, Row, Says
+from tests.faults.row import ALL_WELL, DRIVER, Row, Says, counts
 
 from gpu_triage.driver.nvml.nvml_errors import name_of
 from gpu_triage_simulator.simulated_nvml import FUNCTIONS
@@ -33,7 +33,7 @@ _every_reading = partial(
 
 def rows() -> Iterator[Row]:
     for function in every_function():
-        says = Says(errors=frozenset(f"{collector}: unknown" for collector in callers_of(function)))
+        says = counts(*(f"{collector}: unknown" for collector in callers_of(function)))
         begin = answers(pynvml.NVML_ERROR_UNKNOWN, function)
         yield _every_reading(ONE_CALL, f"`{function}` answers UNKNOWN", says=says, begin=begin)
     for kind in KINDS:
@@ -48,18 +48,15 @@ def rows() -> Iterator[Row]:
 
 def _of_kind(kind: Kind, collector: str, function: str) -> Row:
     everything = kind in (DRIVER_GONE, DRIVER_REPLACED)
-    code = CODE_OF[kind.staged]
-    return Row(
-        group=ONE_CODE,
-        fault=kind.staged,
+    return _every_reading(
+        ONE_CODE,
+        kind.staged,
         moment=f"{collector} (`{function}`)",
         says=says_of(kind, callers_of(function), pair=function in _OF_PAIRS),
         reach=frozenset({"0", "1", DRIVER}) if everything else frozenset({"0"}),
-        begin=answers(code, function),
-        config=GPUS_EVERY_SECOND,
+        begin=answers(CODE_OF[kind.staged], function),
         lasts=1,
         recovers_within=3 if everything or kind is GPU_GONE else 1,
-        shared=True,
     )
 
 
@@ -70,7 +67,7 @@ def says_of(kind: Kind, collectors: tuple[str, ...], *, pair: bool = False) -> S
     error = name_of(CODE_OF[kind.staged])
     if kind is GPU_GONE and pair:
         # Which of the two is gone, the other questions will tell.
-        return Says(errors=frozenset({f"{collectors[0]}: peer_{error}"}))
+        return counts(f"{collectors[0]}: peer_{error}")
     if kind is GPU_GONE:
         return Says(gpus={"0": error}, errors=frozenset({f"{collectors[0]}: {error}"}))
     if kind in (DRIVER_GONE, DRIVER_REPLACED):
@@ -81,4 +78,4 @@ def says_of(kind: Kind, collectors: tuple[str, ...], *, pair: bool = False) -> S
             failing=every_collector(),
             restart=kind is DRIVER_REPLACED,
         )
-    return Says(errors=frozenset(f"{collector}: {error}" for collector in collectors))
+    return counts(*(f"{collector}: {error}" for collector in collectors))

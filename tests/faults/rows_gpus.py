@@ -21,43 +21,39 @@ _XIDS = frozenset({"gpu_xid_errors_total", "gpu_xid_last_timestamp_seconds"})
 _AT, _LASTS = 20, 30
 
 
+# Another process looks for a GPU that is gone every 10 s; NVML is initialized again once it is seen.
+_staged = partial(Row, at=_AT, lasts=_LASTS, recovers_within=15)
+
+
 def rows() -> Iterator[Row]:
     """All of them."""
-    effects_by_words = {
-        "lost (fallen off the bus)": (effects.Lost(), "lost"),
-        "a reset is required": (effects.ResetRequired(), "reset_required"),
-        "its handle is denied": (effects.Denied(), "no_permission"),
-    }
-    for words, (effect, error) in effects_by_words.items():
+    for words, effect, error in (
+        ("lost (fallen off the bus)", effects.Lost(), "lost"),
+        ("a reset is required", effects.ResetRequired(), "reset_required"),
+        ("its handle is denied", effects.Denied(), "no_permission"),
+    ):
         # A handle that was given stays good: only those who ask for one are told.
         noticed = frozenset({f"activity: {error}"}) if error != "no_permission" else frozenset()
-        row = _staged(effect, 0, Says(gpus={"0": error}, errors=noticed))
-        row = replace(row, group=GPU, fault=words, leaves=_XIDS if error == "lost" else frozenset())
+        says, leaves = Says(gpus={"0": error}, errors=noticed), _XIDS if error == "lost" else frozenset()
+        row = _staged(GPU, words, says=says, reach=_reach(0), events=_while_staged(0, effect), leaves=leaves)
         yield row
         yield _from_the_start(row)
-    lost = frozenset({"activity: lost"})
-    row = _staged(effects.Removed(), 1, Says(gpus={"1": "missing"}, errors=lost))
-    yield replace(row, fault="the last GPU is removed and returns")
-    row = _staged(effects.Removed(), 0, Says(gpus={"0": "missing"}, errors=lost))
-    yield replace(
-        row, fault="the first GPU is removed and returns: the other has its index meanwhile, and keeps its UUID"
-    )
+    for gpu, words in (
+        (1, "the last GPU is removed and returns"),
+        (0, "the first GPU is removed and returns: the other has its index meanwhile, and keeps its UUID"),
+    ):
+        says = Says(gpus={str(gpu): "missing"}, errors=frozenset({"activity: lost"}))
+        yield _staged(FLEET, words, says=says, reach=_reach(gpu), events=_while_staged(gpu, effects.Removed()))
     yield from _counts()
     yield from _identities()
 
 
-def _staged(effect: Any, gpu: int, says: Says) -> Row:
-    return Row(
-        group=FLEET,
-        fault="",
-        says=says,
-        reach=frozenset({str(gpu), DRIVER}),
-        events=(Event(_AT, _AT + _LASTS, (gpu,), effect),),
-        at=_AT,
-        lasts=_LASTS,
-        # Another process looks for a GPU that is gone every 10 s; NVML is initialized again once it is seen.
-        recovers_within=15,
-    )
+def _reach(gpu: int) -> frozenset[str]:
+    return frozenset({str(gpu), DRIVER})
+
+
+def _while_staged(gpu: int, effect: Any) -> tuple[Event, ...]:
+    return (Event(_AT, _AT + _LASTS, (gpu,), effect),)
 
 
 def _from_the_start(row: Row) -> Row:

@@ -192,7 +192,7 @@ class Stage(Rig):
         """Let reads of the kernel log go through this: what a device answers no file does."""
         kernel = self.sampler._xid._kernel
         assert kernel is not None
-        kernel.log._read = read
+        kernel._read = read
 
     def set_wall_by(self, seconds: float) -> None:
         self.time.set_wall_by(seconds)

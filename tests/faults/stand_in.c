@@ -19,7 +19,7 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef struct { int gpu, session; } *Device;
 
-enum { SUCCESS, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, INSUFFICIENT_SIZE = 7, NOT_LOADED = 9, TIMEOUT = 10 };
+enum { SUCCESS, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, INSUFFICIENT_SIZE = 7, TIMEOUT = 10 };
 enum { GPU_IS_LOST = 15, RESET_REQUIRED = 16, VERSION_MISMATCH = 25 };
 enum { MOST_RULES = 4096, MOST_VALUES = 64, MOST_GPUS = 64, SESSIONS = 64, EVERY = -1, HOST = -2 };
 
@@ -27,7 +27,7 @@ enum { MOST_RULES = 4096, MOST_VALUES = 64, MOST_GPUS = 64, SESSIONS = 64, EVERY
 
 static struct rule {
     int gpu, many;
-    char what[16], function[64], text[96];
+    char what[16], function[64];
     long double values[MOST_VALUES];
 } rules[MOST_RULES];
 static int known;
@@ -65,9 +65,8 @@ static void parse(char *row)
     if (sscanf(row + used, "%15s %n", rule->what, &name) < 1)
         return;
     used += name;
-    if (strspn(row + used, "nf*") && sscanf(row + used, "%63s %n", rule->function, &name) == 1)
+    if (strspn(row + used, "n*") && sscanf(row + used, "%63s %n", rule->function, &name) == 1)
         used += name;
-    snprintf(rule->text, sizeof rule->text, "%.*s", (int)strcspn(row + used, "\n"), row + used);
     for (char *rest = row + used, *end; rule->many < MOST_VALUES; rest = end) {
         rule->values[rule->many] = strtold(rest, &end);
         if (end == rest)
@@ -159,8 +158,6 @@ static int delayed(int gpu, const char *function)
         rest((double)rule.values[0]);
     if (find(&rule, "crash", gpu, function))
         raise((int)rule.values[0]);
-    if (find(&rule, "unloaded", HOST, function))
-        return NOT_LOADED;
     return find(&rule, "error", gpu, function) ? (int)rule.values[0] : SUCCESS;
 }
 
@@ -168,7 +165,6 @@ static int enter(struct rule *answer, Device device, const char *function)
 {
     int gpu = HOST, code;
     answer->many = 0;
-    *answer->text = 0;
     if (!users) {
         journal("misuse:uninitialized", function);
         return UNINITIALIZED;
@@ -189,10 +185,8 @@ static int enter(struct rule *answer, Device device, const char *function)
         return GPU_IS_LOST;
     if (gpu != HOST && find(answer, "reset", gpu, function))
         return RESET_REQUIRED;
-    if (!find(answer, "value", gpu, function)) {
+    if (!find(answer, "value", gpu, function))
         answer->many = 0;
-        *answer->text = 0;
-    }
     return SUCCESS;
 }
 
@@ -213,8 +207,8 @@ static u64 number(const struct rule *answer, int n, long double otherwise)
 #define PAIR(name, x, y) int name(Device d, u32 *v, u32 *w) { CALL(d, #name) *v = (u32)N(0, x); *w = (u32)N(1, y); return SUCCESS; }
 #define PICK(name, x) int name(Device d, u32 k, u32 *v) { CALL(d, #name) *v = (u32)N(0, x); return SUCCESS; }
 #define TEXT(name, ...) \
-    int name(Device d, char *t, u32 n) { CALL(d, #name) if (*a.text) snprintf(t, n, "%s", a.text); else snprintf(t, n, __VA_ARGS__); return SUCCESS; }
-#define SYSTEM(name, x) int name(char *t, u32 n) { CALL(NULL, #name) snprintf(t, n, "%s", *a.text ? a.text : x); return SUCCESS; }
+    int name(Device d, char *t, u32 n) { CALL(d, #name) snprintf(t, n, __VA_ARGS__); return SUCCESS; }
+#define SYSTEM(name, x) int name(char *t, u32 n) { CALL(NULL, #name) snprintf(t, n, x); return SUCCESS; }
 
 /* The library */
 
@@ -290,28 +284,12 @@ int nvmlDeviceGetHandleByIndex_v2(u32 index, Device *device)
 
 struct pci { char legacy[16]; u32 domain, bus, device, pci_device, pci_subsystem; char id[32]; };
 
-static void fill_pci(struct pci *pci, const char *text, u32 bus)
-{
-    memset(pci, 0, sizeof *pci);
-    pci->bus = bus;
-    pci->pci_device = 0x233010DE;
-    snprintf(pci->id, sizeof pci->id, "%.31s", text);
-    if (!*text)
-        snprintf(pci->id, sizeof pci->id, "00000000:%02X:00.0", bus & 0xFF);
-    snprintf(pci->legacy, sizeof pci->legacy, "0000:%02X:00.0", bus & 0xFF);
-}
-
 int nvmlDeviceGetPciInfo_v3(Device d, struct pci *pci)
 {
     CALL(d, "nvmlDeviceGetPciInfo_v3")
-    fill_pci(pci, a.text, 0x10 + d->gpu);
-    return SUCCESS;
-}
-
-int nvmlDeviceGetNvLinkRemotePciInfo_v2(Device d, u32 link, struct pci *pci)
-{
-    CALL(d, "nvmlDeviceGetNvLinkRemotePciInfo_v2")
-    fill_pci(pci, a.text, 0xC0 + link % 4);
+    *pci = (struct pci){ .bus = 0x10 + d->gpu, .pci_device = 0x233010DE };
+    snprintf(pci->id, sizeof pci->id, "00000000:%02X:00.0", pci->bus & 0xFF);
+    snprintf(pci->legacy, sizeof pci->legacy, "0000:%02X:00.0", pci->bus & 0xFF);
     return SUCCESS;
 }
 
@@ -351,23 +329,7 @@ U64(nvmlDeviceGetCurrentClocksEventReasons, 0)
 U64(nvmlDeviceGetSupportedClocksEventReasons, 0x1FF)
 U32(nvmlDeviceGetNumFans, 0)
 
-struct temperature { u32 version, sensor; int celsius; };
-int nvmlDeviceGetTemperatureV(Device d, struct temperature *t)
-{
-    CALL(d, "nvmlDeviceGetTemperatureV")
-    t->celsius = (int)N(0, 52);
-    return SUCCESS;
-}
-
 /* Memory */
-
-struct memory { u64 total, free, used; };
-int nvmlDeviceGetMemoryInfo(Device d, struct memory *m)
-{
-    CALL(d, "nvmlDeviceGetMemoryInfo")
-    *m = (struct memory){ N(0, 85520809984), N(1, 25e9), N(2, 60520809984) };
-    return SUCCESS;
-}
 
 struct memory_v2 { u32 version; u64 total, reserved, free, used; };
 int nvmlDeviceGetMemoryInfo_v2(Device d, struct memory_v2 *m)
@@ -376,13 +338,6 @@ int nvmlDeviceGetMemoryInfo_v2(Device d, struct memory_v2 *m)
     if (m->version != (sizeof *m | 2 << 24))
         return VERSION_MISMATCH;
     *m = (struct memory_v2){ m->version, N(0, 85520809984), N(1, 520809984), N(2, 25e9), N(3, 60e9) };
-    return SUCCESS;
-}
-
-int nvmlDeviceGetBAR1MemoryInfo(Device d, struct memory *m)
-{
-    CALL(d, "nvmlDeviceGetBAR1MemoryInfo")
-    *m = (struct memory){ N(0, 137438953472), N(1, 137438953472 - 1e9), N(2, 1e9) };
     return SUCCESS;
 }
 
@@ -399,7 +354,6 @@ U32(nvmlDeviceGetMaxPcieLinkGeneration, 5)
 U32(nvmlDeviceGetMaxPcieLinkWidth, 16)
 U32(nvmlDeviceGetGpuMaxPcieLinkGeneration, 5)
 PICK(nvmlDeviceGetPcieThroughput, 100000)
-PICK(nvmlDeviceGetNvLinkState, 1)
 
 int nvmlDeviceGetTotalEccErrors(Device d, u32 kind, u32 counter, u64 *errors)
 {
@@ -418,14 +372,6 @@ int nvmlDeviceGetRemappedRows(Device d, u32 *correctable, u32 *uncorrectable, u3
     return SUCCESS;
 }
 
-struct histogram { u32 max, high, partial, low, none; };
-int nvmlDeviceGetRowRemapperHistogram(Device d, struct histogram *h)
-{
-    CALL(d, "nvmlDeviceGetRowRemapperHistogram")
-    *h = (struct histogram){ (u32)N(0, 640), (u32)N(1, 0), (u32)N(2, 0), (u32)N(3, 0), (u32)N(4, 0) };
-    return SUCCESS;
-}
-
 int nvmlDeviceGetP2PStatus(Device d, Device peer, int capability, u32 *status)
 {
     CALL(d, "nvmlDeviceGetP2PStatus")
@@ -440,26 +386,15 @@ int nvmlDeviceGetTopologyCommonAncestor(Device d, Device peer, u32 *level)
     return SUCCESS;
 }
 
-/* Fields: only those that a line gives a value, `gpu 3 value field:230 3 1000` (value type and value) */
+/* Fields: none */
 
 struct field { u32 id, scope; long long at, latency; u32 type; int code; union { double d; u64 u; } value; };
 
 int nvmlDeviceGetFieldValues(Device d, int many, struct field *fields)
 {
     CALL(d, "nvmlDeviceGetFieldValues")
-    for (int i = 0; i < many; i++) {
-        char question[32];
-        struct rule rule;
-        snprintf(question, sizeof question, "field:%u", fields[i].id);
-        fields[i].code = find(&rule, "value", d->gpu, question) ? SUCCESS : NOT_SUPPORTED;
-        if (fields[i].code)
-            continue;
-        fields[i].type = (u32)rule.values[0];
-        if (fields[i].type)
-            fields[i].value.u = number(&rule, 1, 0);
-        else
-            fields[i].value.d = (double)rule.values[1];
-    }
+    for (int i = 0; i < many; i++)
+        fields[i].code = NOT_SUPPORTED;
     return SUCCESS;
 }
 

@@ -33,8 +33,7 @@ class StandIn:
     - ``gpu 3 slow nvmlDeviceGetPowerUsage 2.5``: it takes so many seconds.
     - ``gpu 3 error nvmlDeviceGetPowerUsage 999``: it fails.
     - ``gpu 3 crash nvmlDeviceGetPowerUsage 11``: it sends the process this signal.
-    - ``gpu 3 value nvmlDeviceGetTotalEnergyConsumption 18446744073709551614``: it answers this, numbers or text.
-    - ``gpu 3 value field:230 3 1000``: a field of nvmlDeviceGetFieldValues, as value type and value.
+    - ``gpu 3 value nvmlDeviceGetTotalEnergyConsumption 18446744073709551614``: it answers these numbers.
     - ``gpu 3 lost``: it is lost; cleared, it is back with the next nvmlInit.
     - ``gpu 3 removed``: as lost, and the next nvmlInit does not count it: later GPUs move up.
     - ``gpu 3 reset``: it must be reset.
@@ -42,7 +41,6 @@ class StandIn:
     - ``gpu 3 xid 1 79``: event 1 of this host is an Xid 79; numbers rise.
     - ``host hang nvmlInit``, ``host error nvmlDeviceGetCount 999``, …: functions that are asked of no GPU.
     - ``init_seconds 8``: how long nvmlInit takes.
-    - ``unloaded``: the driver is not loaded.
     """
 
     def __init__(self, folder: Path, gpus: int = 8) -> None:

@@ -21,7 +21,6 @@ from tests.faults import (
     rows_xid,
 )
 from tests.faults.hosts import HOSTS
-from tests.faults.kinds import CODE_OF, KINDS
 from tests.faults.page import Difference, Page, difference, labels_of, name_of, readings
 from tests.faults.row import ALL_WELL, DRIVER, HOST, OTHERS, Row, Says, Seen, agrees, call_in_flight
 from tests.faults.rows_calls import ONE_CALL, ONE_CODE
@@ -328,6 +327,7 @@ def gpus_of(scenario: Scenario) -> dict[str, str]:
 
 
 BY_KEY = {row.key: row for row in ROWS}
+assert len(BY_KEY) == len(ROWS)
 
 SHARED = tuple(sorted((row for row in ROWS if row.shared), key=lambda row: row not in BRIEF))
 """Those of `make test` first: they are played without the others."""
@@ -351,14 +351,3 @@ def test_a_fault_is_told_costs_its_own_and_is_over_when_it_is_over(key: str) -> 
     assert seen.went_back == ()
     assert seen.left == ()
     assert seen.lasting == ()
-
-
-def test_rows_are_told_apart_by_their_keys_and_some_are_of_every_group() -> None:
-    assert len(BY_KEY) == len(ROWS)
-    assert {row.group for row in BRIEF} == {row.group for row in ROWS}
-
-
-@pytest.mark.parametrize("code", CODE_OF)
-def test_a_code_is_of_one_kind_that_is_staged_at_init_at_enumeration_and_at_readings(code: str) -> None:
-    (kind,) = (kind for kind in KINDS if code in kind.names)
-    assert {row.group for row in ROWS if row.fault == kind.staged} == {INIT, COUNT, HANDLE, ONE_CODE}

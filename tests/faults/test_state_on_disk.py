@@ -115,25 +115,6 @@ def test_what_could_not_be_written_to_a_read_only_disk_is_tried_once_more_at_the
     assert disk.incidents() == {("48", slot(1))}
 
 
-@pytest.mark.full
-def test_a_kill_in_the_middle_of_a_write_costs_only_what_was_not_written(host: StandIn, disk: Disk) -> None:
-    with host.daemon(*disk.flags) as daemon:
-        settled(daemon, disk)
-        host.set("gpu 1 xid 1 48")
-        wait_for(lambda: disk.incidents() == {("48", slot(1))})
-        disk.takes(5.0)
-        host.set("gpu 2 xid 2 95")
-        wait_for(disk.partial)
-        daemon.stop(signal.SIGKILL)
-    assert disk.incidents() == {("48", slot(1))}
-    assert disk.partial() != []
-    disk.takes(0.0)
-    with host.daemon(*disk.flags) as daemon:
-        page = daemon.wait_for(lambda page: "\ngpu_incidents_recent{" in page, WAIT_SECONDS)
-        assert 'kind="48"' in page
-        wait_for(lambda: disk.partial() == [])
-
-
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder:

@@ -5,7 +5,7 @@ import time
 
 import pytest
 from tests.e2e.processes import WAIT_SECONDS, wait_for
-from tests.faults.stand_in import Daemon, Disk, StandIn, listening, settled, slot
+from tests.faults.stand_in import Daemon, Disk, StandIn, settled, slot
 
 STOP_SECONDS = 3.0
 SLOW = 0.5
@@ -40,18 +40,6 @@ def test_an_xid_of_the_moment_before_the_end_is_on_a_slow_disk(
     assert (FIRST if fsync == SLOW else "not written") not in log, "only findings may lack the time, on a slow disk"
     assert disk.incidents() == {(str(code), slot(1))}, daemon.log.read_text() + repr(list(disk.state.iterdir()))
     assert ".incidents.json.new" not in disk.partial()
-    assert took < STOP_SECONDS
-
-
-@pytest.mark.full
-def test_an_xid_at_the_very_start_is_on_a_slow_disk(host: StandIn, disk: Disk) -> None:
-    disk.takes(SLOW)
-    with host.daemon(*disk.flags) as daemon:
-        listening(daemon)
-        host.set("gpu 1 xid 1 48")
-        time.sleep(0.3)
-        took = stopped(daemon)
-    assert disk.incidents() == {("48", slot(1))}
     assert took < STOP_SECONDS
 
 

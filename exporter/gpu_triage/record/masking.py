@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import math
 import os
 import platform
 import pwd
@@ -17,7 +18,7 @@ from uuid import UUID
 from gpu_triage import __version__
 from gpu_triage.driver.kernel.files import Question
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.read.host.driver_messages import parse_device_message, parse_device_over, parse_driver_message
+from gpu_triage.read.host.driver_messages import parse_driver_message
 from gpu_triage.read.host.kernel_messages import parse_host_message, parse_kill_order, parse_trouble_over
 from gpu_triage.read.xid.kernel_records import KernelLog
 from gpu_triage.read.xid.xid_events import parse_sxid
@@ -144,24 +145,19 @@ def _masked_out(masker: Masker, function: str, raw: bytes, private: Spans) -> by
 def kernel_records(kmsg: Path, masker: Masker) -> str | None:
     """Kernel log records about GPUs, NVSwitches and host problems, masked, and no others; None if it is unreadable."""
     log = KernelLog(kmsg)
-    lines = []
     try:
-        for record in log.read():
-            text = record.text.decode("ascii", "replace")
-            if record.from_kernel and _is_judged(text):
-                lines.append(f"4,{record.sequence},{round(record.seconds * 1e6)},-;{masker.text(text)}\n")
+        judged = [record for record in log.read(math.inf) if _is_judged(record.text)]
     except HostReadFailed:
         return None
     finally:
         log.close()
-    return "".join(lines)
+    return "".join(f"4,{each.sequence},{round(each.at * 1e6)},-;{masker.text(each.text)}\n" for each in judged)
 
 
 def _is_judged(text: str) -> bool:
     if text.startswith("NVRM:"):
         return True
     parsers: tuple[Callable[[str], object | None], ...] = (
-        *(parse_sxid, parse_driver_message, parse_host_message, parse_device_message),
-        *(parse_trouble_over, parse_device_over, parse_kill_order),
+        *(parse_sxid, parse_driver_message, parse_host_message, parse_trouble_over, parse_kill_order),
     )
     return any(parse(text) is not None for parse in parsers)

@@ -16,7 +16,7 @@ from gpu_triage.options.config import Config, collector_enabled
 from gpu_triage.read.exporter.exporter_health import CollectorHealth
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.xid import xid_metrics as xid
-from gpu_triage.read.xid.kernel_records import KernelLog, KernelXids
+from gpu_triage.read.xid.kernel_records import KernelLog
 from gpu_triage.read.xid.xid_events import (
     OFF_THE_BUS,
     UNKNOWN,
@@ -27,10 +27,9 @@ from gpu_triage.read.xid.xid_events import (
     UnitFailures,
     XidReport,
     XidSource,
+    parse_news,
 )
 from gpu_triage.read.xid.xid_ledger import (
-    CODES_PER_GPU,
-    OTHER,
     WINDOW_SECONDS,
     CountedXid,
     SwitchErrors,
@@ -38,6 +37,7 @@ from gpu_triage.read.xid.xid_ledger import (
     XidCounts,
     XidLedger,
     XidName,
+    add_counts,
 )
 from gpu_triage.read.xid.xid_metrics import XidReading
 from gpu_triage.sampler.lanes import Lane, LaneMaker, Step, overdue
@@ -136,12 +136,12 @@ class XidOwners:
         for uuid, counts in self._of_cards.items():
             labels = labels_of(uuid)
             if labels is not None:
-                _merge(gpus.setdefault(labels, {}), counts)
+                add_counts(gpus.setdefault(labels, {}), counts)
             elif uuid in addresses:
-                _merge(unassigned.setdefault(addresses[uuid], {}), counts)
+                add_counts(unassigned.setdefault(addresses[uuid], {}), counts)
         for address, present in self._ledger.counts().items():
             labels = self.labels_at(address, labels_of)
-            _merge(unassigned.setdefault(address, {}) if labels is None else gpus.setdefault(labels, {}), present)
+            add_counts(unassigned.setdefault(address, {}) if labels is None else gpus.setdefault(labels, {}), present)
         for labels, counts in gpus.items():
             self._keep_highest(labels.uuid, counts)
         for address, counts in unassigned.items():
@@ -194,16 +194,9 @@ class XidOwners:
 
     @staticmethod
     def _add(past: dict[str, XidCounts], owner: str, counts: XidCounts) -> None:
-        _merge(past.setdefault(owner, {}), counts)
+        add_counts(past.setdefault(owner, {}), counts)
         for surplus in tuple(past)[:-MAX_GPUS]:
             del past[surplus]
-
-
-def _merge(known: XidCounts, more: XidCounts) -> None:
-    for name, count in more.items():
-        kept = name if name in known or len(known) < CODES_PER_GPU else XidName(OTHER)
-        had = known.get(kept)
-        known[kept] = count if had is None else XidCount(had.count + count.count, max(had.last_at, count.last_at))
 
 
 log = logging.getLogger(__name__)
@@ -243,7 +236,7 @@ class XidWatch:
         self._clock = machine.clock
         self._config = config
         self._report = report
-        self._kernel = None if machine.kmsg is None else KernelXids(KernelLog(machine.kmsg))
+        self._kernel = None if machine.kmsg is None else KernelLog(machine.kmsg)
         self._kernel_at = 0.0
         self._gap_until = -math.inf
         self._kernel_refusal: str | None = None
@@ -296,7 +289,7 @@ class XidWatch:
         """Release all resources, from any lane; only while its own lanes are idle."""
         self._events.close()
         if self._kernel is not None:
-            self._kernel.log.close()
+            self._kernel.close()
 
     def take(self, news: XidNews) -> None:
         for report in news.reports:
@@ -360,7 +353,7 @@ class XidWatch:
             {labels: self._published(counts, now) for labels, counts in gpus.items()},
             {address: self._published(counts, now) for address, counts in unassigned.items()},
             sources,
-            {switch: self._published(counts, now) for switch, counts in self._switches.counts().items()},
+            {switch: self._published(counts, now) for switch, counts in self._switches.counts.items()},
             suspects,
         )
 
@@ -392,14 +385,15 @@ class XidWatch:
         readable[XidSource.KMSG] &= now >= self._gap_until
         return readable
 
-    def _read_kernel(self, kernel: KernelXids) -> None:
+    def _read_kernel(self, kernel: KernelLog) -> None:
         self._kmsg_lane.mark(Step(xid.NAME))
-        began, lost = self._clock.now().monotonic, kernel.log.lost
+        began, lost = self._clock.now().monotonic, kernel.lost
         reports: tuple[KernelNews, ...] = ()
         failures: tuple[str, ...] = ()
         refusal: str | None = None
         try:
-            reports = kernel.read(began)
+            parsed = (parse_news(record.message, record.at) for record in kernel.read(began))
+            reports = tuple(news for news in parsed if news is not None)
         except HostReadFailed as failed:
             refusal = failed.reason
             failures = () if refusal in _ABSENT else (refusal,)
@@ -409,8 +403,8 @@ class XidWatch:
             refusal, failures = "exception", ("exception",)
             log.warning("Xids of the kernel log failed", extra={"fields": {"cause": traceback.format_exc()}})
         self._kernel_refusal = refusal
-        past_read = refusal is not None or kernel.log.drained
-        took, lost = self._since(began), kernel.log.lost - lost
+        past_read = refusal is not None or kernel.drained
+        took, lost = self._since(began), kernel.lost - lost
         self._report(XidNews(XidSource.KMSG, reports, refusal is None, past_read, failures, took, lost))
 
     def _take_events(self, devices: tuple[Device, ...]) -> None:

@@ -147,15 +147,13 @@ _LONGEST_TEXT: Final = 400
 MARKERS: Final = (
     *("SXid", "nouveau", '"MESSAGE":[', '"MESSAGE": ['),
     *driver_messages.MARKERS,
-    *driver_messages.DEVICE_MARKERS,
     *kernel_messages.MARKERS,
     *kernel_messages.OVER_MARKERS,
     *kernel_messages.DETAIL_MARKERS,
 )
 """Substrings to search for; a line without any of them contains no known event."""
 
-_BEGINNINGS: Final = (driver_messages.BEGINNINGS, driver_messages.DEVICE_BEGINNINGS, kernel_messages.BEGINNINGS)
-_MESSAGE: Final = re.compile("|".join(_BEGINNINGS))
+_MESSAGE: Final = re.compile(f"{driver_messages.BEGINNINGS}|{kernel_messages.BEGINNINGS}")
 _LONGEST_PREFIX: Final = 240
 _CLOCKS: Final = re.compile(r"(?:\[ *[\d.+TC]{1,24}\]\s*)+$")
 _SECONDS_ALONE: Final = re.compile(r"\[ *\d{1,12}\.\d{1,9}\] ")

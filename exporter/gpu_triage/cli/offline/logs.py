@@ -86,21 +86,21 @@ def _found_in(text: str) -> Iterator[ParsedEvent]:
         yield ParsedEvent(EventKey(EventKind.SXID, _address(sxid[1]), sxid[2], fatal))
     elif (nouveau := _NOUVEAU.match(text)) is not None:
         yield ParsedEvent(EventKey(EventKind.NOUVEAU, _address(nouveau[1])), gpu=_address(nouveau[1]))
-    elif (address := parse_found(text)) is not None or (address := driver_messages.parse_failing_gpu(text)) is not None:
+    elif (address := parse_found(text)) is not None or (address := kernel_messages.parse_failing_gpu(text)) is not None:
         yield ParsedEvent(EventKey(EventKind.FOUND, address), gpu=address)
-    elif (error := driver_messages.parse_pcie_error(text)) is not None:
+    elif (error := kernel_messages.parse_pcie_error(text)) is not None:
         kind = EventKind.AER_RECEIVED if error.port else EventKind.AER
         gpu = error.address if error.driver == "nvidia" else ""
         yield ParsedEvent(EventKey(kind, error.address, error.severity), error.port, gpu)
-    elif (port := driver_messages.parse_link_lost(text)) is not None:
+    elif (port := kernel_messages.parse_link_lost(text)) is not None:
         yield ParsedEvent(EventKey(EventKind.AER, port, LINK_LOST))
     else:
         yield from _of_host(text)
 
 
 def _of_host(text: str) -> Iterator[ParsedEvent]:
-    said = kernel_messages.parse_host_message(text) or driver_messages.parse_device_message(text)
-    over = kernel_messages.parse_trouble_over(text) or driver_messages.parse_device_over(text)
+    said = kernel_messages.parse_host_message(text)
+    over = kernel_messages.parse_trouble_over(text)
     if said is not None and said.trouble is ProblemKind.OOM_KILL:
         yield ParsedEvent(EventKey(EventKind.OUT_OF_MEMORY, "", said.subject))
     elif said is not None:

@@ -1,1 +1,1 @@
-"""Kernel files, the PCI bus and its uevents; the only package that imports pyudev."""
+"""Kernel files, the PCI bus and its uevents."""

@@ -10,7 +10,7 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -40,6 +40,9 @@ _ABSENT = frozenset(
 )
 _NOT_A_FILE = "not_a_file"
 _REASONS = {
+    errno.ENOENT: "missing",
+    errno.ENXIO: "missing",
+    errno.ENODEV: "missing",
     errno.EACCES: "no_permission",
     errno.EPERM: "no_permission",
     errno.EAGAIN: _NOT_A_FILE,  # a pipe or device without data; regular files never return this
@@ -102,10 +105,11 @@ def _answered(path: Path | str, call: Callable[[Path | str], str]) -> bytes | No
     except OSError as error:
         if error.errno in _ABSENT:
             return None
-        raise _failure(path, error) from error
+        raise failure(path, error) from error
 
 
-def _failure(path: Path | str, error: OSError) -> HostReadFailed:
+def failure(path: Path | str, error: OSError) -> HostReadFailed:
+    """What an error of the system means for a reader: ``missing``, ``no_permission``, … or ``io_error``."""
     return HostReadFailed(_REASONS.get(error.errno or 0, "io_error"), path, error.strerror or str(error))
 
 
@@ -137,7 +141,7 @@ def _content(path: Path | str, limit: int, *, may_reject: bool) -> bytes | None:
             raise HostReadFailed(REJECTED, path, error.strerror or str(error)) from error
         if error.errno in _ABSENT:
             return None
-        raise _failure(path, error) from error
+        raise failure(path, error) from error
     if len(content) > limit:
         raise HostReadFailed("too_large", path, f"more than {limit} bytes")
     return content
@@ -294,6 +298,7 @@ def missing_file(path: Path) -> HostReadFailed:
 
 
 _CUT_OFF = "the last line is cut off"
+"""The kernel terminates every line, and a truncated number would look valid."""
 
 
 class HostInquiry:
@@ -303,14 +308,10 @@ class HostInquiry:
     that this kernel lacks the feature, unless the file is `required`: every Linux host has it, so it is a failure.
     """
 
-    def __init__(self, failures: list[str], root: Path | None = None, *, once: bool = False) -> None:
-        """Start collecting the round's failures; if no read returns anything, `root` must at least be mounted.
-
-        With `once`, a reason is reported once per round: files of hundreds of CPUs fail together.
-        """
+    def __init__(self, failures: list[str], root: Path | None = None) -> None:
+        """Start collecting the round's failures; if no read returns anything, `root` must at least be mounted."""
         self._failures = failures
         self._root = root
-        self._once = once
         self._errors: list[HostReadFailed] = []
         self._answered = False
 
@@ -332,12 +333,10 @@ class HostInquiry:
 
         def read() -> T | None:
             text = _text(path, required=required)
-            if text is None:
-                return None
             with parsing(path):
-                if _is_cut_off(text):
+                if text and not text.endswith("\n"):
                     raise ValueError(_CUT_OFF)
-                return parser(text)
+                return None if text is None else parser(text)
 
         return self.ask(read, aside=aside)
 
@@ -347,7 +346,28 @@ class HostInquiry:
         Lines that raise ValueError are skipped, and ``malformed`` is recorded once per file. Returns None if a line was
         malformed and no other could be parsed.
         """
-        return self.ask(lambda: self._understood_lines(_text(path, required=required), path, parse_line))
+
+        def read() -> list[T] | None:
+            text = _text(path, required=required)
+            if text is None:
+                return None
+            *lines, rest = text.split("\n")
+            errors = [_CUT_OFF] if rest else []
+            facts: list[T | None] = []
+            for line in filter(str.strip, lines):
+                try:
+                    facts.append(parse_line(line))
+                except ValueError as error:
+                    errors.append(str(error))
+            understood = [fact for fact in facts if fact is not None]
+            if errors:
+                malformed = HostReadFailed("malformed", path, errors[0])
+                if not understood:
+                    raise malformed
+                self._errors.append(malformed)
+            return understood
+
+        return self.ask(read)
 
     def need(self, path: Path, parser: Callable[[str], T]) -> T:
         """Like `parse`, for a required file without which the reading is useless."""
@@ -360,40 +380,15 @@ class HostInquiry:
         """Report the collected failures to the round; raises the last one if nothing was answered."""
         if self._errors and not self._answered:
             raise self._last_failure()
-        self._report(self._errors)
+        self._failures.extend(error.reason for error in self._errors)
         if self._root is not None and not (self._answered or self._errors):
             refuse_unmounted(self._root)
 
     def _last_failure(self) -> HostReadFailed:
         """The last failure, for the caller to raise; records the earlier ones in the round."""
         *earlier, last = self._errors
-        self._report(earlier)
+        self._failures.extend(error.reason for error in earlier)
         return last
-
-    def _report(self, errors: Iterable[HostReadFailed]) -> None:
-        for error in errors:
-            if not (self._once and error.reason in self._failures):
-                self._failures.append(error.reason)
-
-    def _understood_lines(self, text: str | None, path: Path, parse_line: Callable[[str], T | None]) -> list[T] | None:
-        if text is None:
-            return None
-        understood: list[T] = []
-        first_error = ValueError(_CUT_OFF) if _is_cut_off(text) else None
-        for line in text.split("\n")[:-1]:
-            try:
-                fact = parse_line(line) if line.strip() else None
-            except ValueError as error:
-                first_error = first_error or error
-                continue
-            if fact is not None:
-                understood.append(fact)
-        if first_error is not None:
-            malformed = HostReadFailed("malformed", path, str(first_error))
-            if not understood:
-                raise malformed from first_error
-            self._errors.append(malformed)
-        return understood
 
 
 def _text(path: Path, *, required: bool) -> str | None:
@@ -401,8 +396,3 @@ def _text(path: Path, *, required: bool) -> str | None:
     if text is None and required:
         raise missing_file(path)
     return text
-
-
-def _is_cut_off(text: str) -> bool:
-    """Whether the text ends mid-line. The kernel terminates every line, and a truncated number would look valid."""
-    return bool(text) and not text.endswith("\n")

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from gpu_triage.errors import HostReadFailed
+from gpu_triage.driver.kernel.files import failure
 
 _MOST_LINKS: Final = 8
 """Kubernetes needs two: from the file to ``..data``, and from there to the folder of the current version."""
@@ -121,9 +121,7 @@ class Listing:
             try:
                 self._rest = self._entries(os.scandir(self._folder), "")
             except OSError as error:
-                reasons = {FileNotFoundError: "missing", PermissionError: "no_permission"}
-                reason = reasons.get(type(error), "io_error")
-                raise HostReadFailed(reason, self._folder, error.strerror or str(error)) from error
+                raise failure(self._folder, error) from error
             found += islice(self._rest, MOST_ENTRIES - len(found))
         return set(found) - {""}
 

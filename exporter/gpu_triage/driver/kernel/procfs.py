@@ -24,8 +24,6 @@ RUNNING: Final = "R"
 STOPPED: Final = ("T", "t")
 """By a signal, or by a debugger."""
 
-_STATE: Final = 0
-_TICKS_END: Final = 13
 _COUNTS: Final = (1, 2, 11, 12, 17, 19, 21)
 _TERMINAL: Final = slice(4, 6)  # its terminal (0: none), and the process group in the foreground of that
 
@@ -44,10 +42,10 @@ def is_virtual_machine(procfs: Path, sysfs: Path) -> bool | None:
 
 
 class ProcessStat(NamedTuple):
-    """The fields used of a process's stat file. Times are in ticks of 1/sysconf(SC_CLK_TCK) seconds.
+    """The fields used of a process's or thread's stat file. Times are in ticks of 1/sysconf(SC_CLK_TCK) seconds.
 
-    The name is the comm: 15 bytes at most. Ticks are those of all threads; `started_ticks` count from boot.
-    `foreground` is whether it is in the foreground process group of a terminal.
+    The name is the comm: 15 bytes at most. Ticks of a process are those of all its threads; `started_ticks` count from
+    boot. `foreground` is whether it is in the foreground process group of a terminal.
     """
 
     name: str
@@ -61,26 +59,9 @@ class ProcessStat(NamedTuple):
     started_ticks: int
     resident_pages: int
 
-
-class ThreadStat(NamedTuple):
-    """The fields used of a thread's stat file; its name may differ from the process's, ticks are user plus system."""
-
-    name: str
-    state: str
-    ticks: int
-
-
-def read_thread_stat(folder: str) -> ThreadStat | None:
-    """Read the stat file in ``/proc/PID/task/TID``; None if missing or invalid."""
-    before, bracket, after = text_of(f"{folder}/stat").rpartition(")")
-    fields = after.split(None, _TICKS_END) if bracket else []
-    if len(fields) <= _TICKS_END:
-        return None
-    try:
-        ticks = parse_count(fields[_TICKS_END - 2]) + parse_count(fields[_TICKS_END - 1])
-    except ValueError:
-        return None
-    return ThreadStat(before.partition("(")[2], fields[_STATE], ticks)
+    @property
+    def ticks(self) -> int:
+        return self.user_ticks + self.system_ticks
 
 
 def thread_numbers(folder: str) -> list[int]:
@@ -103,7 +84,7 @@ def read_process_stat(folder: Path | str) -> ProcessStat | None:
         return None
     terminal, group = fields[_TERMINAL]
     foreground = terminal != "0" and group == str(counts[1])
-    return ProcessStat(before.partition("(")[2], fields[_STATE], foreground, *counts)
+    return ProcessStat(before.partition("(")[2], fields[0], foreground, *counts)
 
 
 PAGE_CACHE: Final = "local disks or the page cache"

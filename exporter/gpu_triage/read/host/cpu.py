@@ -328,7 +328,7 @@ class HostCpuSettingsReader:
 
     def read(self, round_: HostRound) -> HostCpuSettingsReading:
         sysfs = round_.machine.sysfs
-        inquiry = files.HostInquiry(round_.failures, sysfs, once=True)
+        inquiry = files.HostInquiry(round_.failures, sysfs)
         clock_source = inquiry.parse(sysfs / "devices/system/clocksource/clocksource0/current_clocksource", _word)
         governors = Counter(filter(None, (inquiry.parse(each / "scaling_governor", _word) for each in policies(sysfs))))
         nodes = inquiry.ask(lambda: read_numa_nodes(sysfs) or {0: frozenset({0})}, aside=True) or {}

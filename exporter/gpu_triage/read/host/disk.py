@@ -91,17 +91,9 @@ class HostDiskReader:
         reads, sectors_read, read_ms, writes, sectors_written, write_ms, busy_ms, queue_ms = self._counters.row(
             name, counts
         )
-        return Disk(
-            device=name,
-            reads=reads,
-            writes=writes,
-            read_bytes=sectors_read * _BYTES_PER_SECTOR,
-            written_bytes=sectors_written * _BYTES_PER_SECTOR,
-            read_seconds=read_ms / _MILLISECONDS_PER_SECOND,
-            write_seconds=write_ms / _MILLISECONDS_PER_SECOND,
-            busy_seconds=busy_ms / _MILLISECONDS_PER_SECOND,
-            queue_seconds=queue_ms / _MILLISECONDS_PER_SECOND,
-        )
+        moved = sectors_read * _BYTES_PER_SECTOR, sectors_written * _BYTES_PER_SECTOR
+        seconds = (each / _MILLISECONDS_PER_SECOND for each in (read_ms, write_ms, busy_ms, queue_ms))
+        return Disk(name, *moved, reads, writes, *seconds)
 
 
 def parse_disk(line: str) -> tuple[str, tuple[int, ...]]:

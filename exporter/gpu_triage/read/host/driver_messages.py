@@ -5,18 +5,13 @@ parsers here take the whole sentence with newlines, as in a record of ``/dev/kms
 kernel_gsp.c, linux_nvswitch.c and nvidia-peermem.c of the open kernel modules 515 to 595
 (https://github.com/NVIDIA/open-gpu-kernel-modules); the wording of 340 to 510 is from bug reports. Messages of the
 resource manager have no colon after ``NVRM`` in 515 to 525.
-
-PCIe errors of any device: drivers/pci/pcie/aer.c. Until Linux 6.7 they are Corrected, Uncorrected (Non-Fatal) and
-Uncorrected (Fatal), since 6.8 Correctable and Uncorrectable. A port logs the error message it ``received``; the
-device's line, prefixed with its driver, describes the error. Messages of mlx5 adapters:
-drivers/net/ethernet/mellanox/mlx5/core/events.c and en_main.c, drivers/infiniband/hw/mlx5/main.c.
 """
 
 import re
 from typing import Final, NamedTuple
 
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
-from gpu_triage.read.host.kernel_messages import HostMessage, ProblemKind, ProblemResolved, cut, messages
+from gpu_triage.read.host.kernel_messages import ProblemKind, cut, messages
 
 MARKERS: Final = (
     *("NVRM", "nvidia-nvswitch", "nvidia-nvlink", "nvidia-peermem"),
@@ -153,152 +148,3 @@ def parse_driver_message(text: str) -> DriverMessage | None:
             bus_id = normalize_bus_id(address if "." in address else f"{address}.0") if address else ""
             return DriverMessage(trouble, bus_id, number, detail.replace(" @ 0x", " at 0x") or versions)
     return None
-
-
-DEVICE_MARKERS: Final = (
-    *("PCIe Bus Error", "AER: ", "aer_", ": [10de:", "  device [10de:", "mlx5_core ", "pciehp: Slot("),
-    *("AMD-Vi: Event logged", "DMAR:", "arm-smmu-v3 ", "change power state", "ms after ", ": enabling device ("),
-)
-"""Substrings; a line without any of them is not one of these messages."""
-
-_DEVICE: Final = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]"
-
-DEVICE_BEGINNINGS: Final = (
-    rf"(?:pcieport|pci|nvidia|nouveau|mlx5_core) {_DEVICE}[: ]"
-    rf"|[\w-]{{2,24}} {_DEVICE}: (?:AER: |PCIe Bus |aer_|  device \[10de:|AMD-Vi: |(?:not )?ready |.{{5,10}} change )"
-    rf"|[\w-]{{2,24}} {_DEVICE}: enabling device "
-    r"|AMD-Vi: Event |(?:dmar: )?DMAR: ?\[|arm-smmu-v3 "
-)
-"""Regular expression for the start of each message, to locate it after the timestamp in a log line."""
-
-
-class PcieError(NamedTuple):
-    """A PCIe error of the device with this address, with a severity of gpu_pcie_aer_errors_total.
-
-    `port` received the error message; "" if the device's own line reports it, which also names the driver.
-    """
-
-    address: str
-    severity: str
-    port: str = ""
-    driver: str = ""
-
-
-_SEVERITY: Final = r"(?:(Corrected|Correctable)|Uncorrected|Uncorrectable)(?: \((Fatal|Non-Fatal)\))?"
-_ERROR: Final = re.compile(rf"([\w-]{{2,24}}) ({_DEVICE}): (?:AER: )?PCIe Bus Error: severity={_SEVERITY}")
-_RECEIVED: Final = re.compile(
-    rf"[\w-]{{2,24}} ({_DEVICE}): AER: (?:Multiple )?{_SEVERITY} error (?:message )?received(?: from|:) ({_DEVICE})"
-)
-# If the firmware handles errors (APEI), only the registers are logged.
-_FROM_FIRMWARE: Final = re.compile(rf"([\w-]{{2,24}}) ({_DEVICE}): (?:AER: )?aer_(?:(status)|uncor_severity): 0x")
-# The same line is logged for switches and a GPU's audio device, which use other drivers.
-_NVIDIA_DEVICE: Final = re.compile(
-    rf"(?:nvidia|nouveau|NovaCore|vfio-pci|pci) ({_DEVICE}): (?:AER: )? {{2,3}}device \[10de:"
-)
-
-# drivers/pci/hotplug/pciehp_ctrl.c: the link of a slot is gone; "ignored" and "Link Up" are not.
-_LINK_LOST: Final = re.compile(rf"pcieport ({_DEVICE}): pciehp: Slot\([^)]{{1,40}}\): (?:Link Down|Card not present)$")
-
-# Docks and other devices that were unplugged have the same messages, with other drivers.
-_GPUS_DRIVER: Final = rf"(?:nvidia|nouveau|NovaCore|vfio-pci|pci) ({_DEVICE}): "
-_SHORT: Final = r"((?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
-_MLX5: Final = rf"mlx5_core ({_DEVICE})(?: (\w{{1,32}}))?: (?:\w{{1,60}}:\d{{1,6}}:\(pid \d{{1,10}}\): )?"
-_MODULE: Final = _MLX5 + r"Port module event\[error\]: module \d{1,4}, .{1,40}?, "
-_OF_DEVICES: Final = messages(
-    {
-        # drivers/pci/pci.c; until 5.18 "can't"
-        ProblemKind.DEVICE_INACCESSIBLE: (
-            _GPUS_DRIVER
-            + r"(?:(?:Unable to|can't) change power state from .{4,20}(?:, device| \(config space) inaccessible"
-            r"|[Rr]efused to change power state(?:, currently in D3| from D3(?:hot|cold) to D0)"
-            r"|not ready \d{1,7}ms after .{1,40}; giving up)"
-        ),
-        ProblemKind.IOMMU_FAULT: (
-            # drivers/iommu/amd/iommu.c, intel/dmar.c, arm/arm-smmu-v3/arm-smmu-v3.c
-            rf"[\w-]{{2,24}} ({_DEVICE}): AMD-Vi: Event logged \[[A-Z_]{{4,40}} ",
-            rf"AMD-Vi: Event logged \[[A-Z_]{{4,40}} device={_SHORT}\b",
-            rf"arm-smmu-v3 \S{{1,40}}: event: [CF]_[A-Z_]{{3,40}} client: {_SHORT}\b",
-            rf"(?:dmar: )?DMAR: ?\[(?:DMA (?:Read|Write)|INTR-REMAP)[^\]]{{0,30}}\] Request device \[{_SHORT}\b",
-        ),
-        ProblemKind.ADAPTER_POWER: (
-            _MLX5 + r"Detected insufficient power on the PCIe slot \(\d{1,5}W\)",
-            _MODULE + ".{0,110}(?:Power budget exceeded|insufficient/unadvertised power)",
-        ),
-        ProblemKind.ADAPTER_MODULE: _MODULE,
-        ProblemKind.ADAPTER_HOT: _MLX5 + r"High temperature on sensors",
-    }
-)
-_OVER_OF_DEVICES: Final = messages(
-    {
-        # The kernel logs the second one only if it could read the device's registers (drivers/pci/setup-res.c).
-        ProblemKind.DEVICE_INACCESSIBLE: _GPUS_DRIVER + r"(?:ready \d{1,7}ms after |enabling device \()",
-        # drivers/pci/pcie/err.c; drivers/pci/hotplug/pciehp_ctrl.c
-        ProblemKind.PCIE_DPC: rf"pcieport ({_DEVICE}): "
-        r"(?:AER: [Dd]evice recovery successful|pciehp: Slot\([^)]{1,40}\): Link Up)$",
-        # drivers/net/ethernet/mellanox/mlx5/core/events.c
-        ProblemKind.ADAPTER_POWER: _MLX5 + r"PCIe slot advertised sufficient power",
-        ProblemKind.ADAPTER_MODULE: _MLX5 + r"Port module event: module \d",
-    }
-)
-
-_LINK: Final = re.compile(_MLX5 + r"(?:Port: (\d{1,3}) )?Link (up|ACTIVE|down|DOWN)\b")
-
-
-def parse_pcie_error(text: str) -> PcieError | None:
-    """Parse the PCIe error in a kernel message; None for any other message."""
-    if (match := _ERROR.match(text)) is not None:
-        return PcieError(normalize_bus_id(match[2]), _severity(match[3], match[4]), driver=match[1])
-    if (match := _RECEIVED.match(text)) is not None:
-        return PcieError(normalize_bus_id(match[4]), _severity(match[2], match[3]), normalize_bus_id(match[1]))
-    if (match := _FROM_FIRMWARE.match(text)) is not None:
-        return PcieError(normalize_bus_id(match[2]), "correctable" if match[3] else "nonfatal", driver=match[1])
-    return None
-
-
-def parse_link_lost(text: str) -> str | None:
-    """Bus ID of a port with a link that went down, so that what is below it is gone; None for any other message."""
-    match = _LINK_LOST.match(text)
-    return None if match is None else normalize_bus_id(match[1])
-
-
-def _bus_id(address: str) -> str:
-    return normalize_bus_id(address if address.count(":") > 1 else f"0000:{address}")
-
-
-def _severity(correctable: str | None, fatal: str | None) -> str:
-    return "correctable" if correctable else "fatal" if fatal == "Fatal" else "nonfatal"
-
-
-def parse_failing_gpu(text: str) -> str | None:
-    """Bus ID of the GPU in the detail lines of a PCIe error; None for any other message."""
-    match = _NVIDIA_DEVICE.match(text)
-    return None if match is None else normalize_bus_id(match[1])
-
-
-def parse_device_message(text: str) -> HostMessage | None:
-    """Parse a kernel message about a device: a PCIe error, or an adapter problem; None for any other message."""
-    if (error := parse_pcie_error(text)) is not None:
-        # Ignore the port's line: the device logs the same error itself, unless it no longer can.
-        trouble = ProblemKind.PCIE_CORRECTED if error.severity == "correctable" else ProblemKind.PCIE_UNCORRECTED
-        return None if error.port else HostMessage(trouble, error.address)
-    for trouble, pattern in _OF_DEVICES:
-        if (match := pattern.match(text)) is not None:
-            return HostMessage(trouble, _bus_id(match[1]))
-    link = _LINK.match(text)
-    is_down = link is not None and link[4] in ("down", "DOWN")
-    return HostMessage(ProblemKind.ADAPTER_LINK_DOWN, _port(link)) if link is not None and is_down else None
-
-
-def parse_device_over(text: str) -> ProblemResolved | None:
-    """Parse a message that a device, port or link works again; None for any other message."""
-    for trouble, pattern in _OVER_OF_DEVICES:
-        if (match := pattern.match(text)) is not None:
-            return ProblemResolved(trouble, _bus_id(match[1]))
-    link = _LINK.match(text)
-    is_up = link is not None and link[4] in ("up", "ACTIVE")
-    return ProblemResolved(ProblemKind.ADAPTER_LINK_DOWN, _port(link)) if link is not None and is_up else None
-
-
-def _port(link: re.Match[str]) -> str:
-    """Name of a link: the RDMA port (``mlx5_5 port 1``), the interface name, or the adapter's address."""
-    return f"{link[2] or link[1]} port {link[3]}" if link[3] else link[2] or link[1]

@@ -284,13 +284,10 @@ class _Plan(NamedTuple):
 class _PortReader:
     """Reads one port; continues its counters if these are saturated, absent or reset from outside."""
 
-    def __init__(self, files: _Files) -> None:
-        # As in the plan, which lists the files that exist: drivers differ, and each check costs a system call.
-        self.kind = ""
-        self.gids: int | None = None  # likewise
+    def __init__(self, files: _Files, adapter: Path, port: str) -> None:
+        self.plan = _plan(adapter, port)  # the files that exist: drivers differ, and each check costs a system call
         self.highest = 0.0  # the highest rate that the port has had, in bytes per second
-        self._files = files
-        self._plan: _Plan | None = None
+        self._files, self._adapter, self._port = files, adapter, port
         self._rounds = 0
         self._counters: MonotoneCounters[str] = MonotoneCounters()
         self._faults: dict[str, int] = {}
@@ -298,19 +295,19 @@ class _PortReader:
         self._was_up: bool | None = None
         self._seen_down = 0
 
-    def read(self, inquiry: HostInquiry, adapter: Path, port: str, line_rate: int | None) -> InfinibandPort:
-        if self._plan is None or self._rounds % _PLANNED_ROUNDS == 0:
-            self._plan = _plan(adapter, port)
-            self.kind, self.gids = self._plan.kind, self._plan.gids
+    def read(self, inquiry: HostInquiry, line_rate: int | None) -> InfinibandPort:
         self._rounds += 1
-        plan, directory = self._plan, adapter / "ports" / port
+        if self._rounds % _PLANNED_ROUNDS == 0:
+            self.plan = _plan(self._adapter, self._port)
+        plan, adapter = self.plan, self._adapter
+        directory = adapter / "ports" / self._port
         state = self._files.attribute(inquiry, directory / "state", parse_state)
         rate = self._files.attribute(inquiry, directory / "rate", parse_rate)
         physical = self._files.attribute(inquiry, directory / "phys_state", parse_state)
         up = None if state is None else state == _ACTIVE
         read = InfinibandPort(
             device=adapter.name,
-            port=port,
+            port=self._port,
             # Read first: if this counter is rejected, all of the port's counters are.
             receive_bytes=self._bytes(inquiry, "received", plan.received),
             transmit_bytes=self._bytes(inquiry, "sent", plan.sent),
@@ -385,8 +382,9 @@ class HostInfinibandReader:
         kept = self._bound.kept(found, round_.failures, lambda each: is_virtual_function(adapters / each[0]))
         read = []
         for device, port in kept:
-            reader = self._readers.setdefault((device, port), _PortReader(self._files))
-            read.append((reader, reader.read(inquiry, adapters / device, port, line_rate(self._config, device))))
+            reader = self._readers.get((device, port)) or _PortReader(self._files, adapters / device, port)
+            self._readers[device, port] = reader
+            read.append((reader, reader.read(inquiry, line_rate(self._config, device))))
         inquiry.finish()
         return _compared(read)
 
@@ -399,10 +397,11 @@ def _compared(ports: Sequence[tuple[_PortReader, InfinibandPort]]) -> tuple[Infi
     compared = []
     for reader, port in ports:
         ratio, rate = None, port.rate_bytes_per_second
-        alike = [each for each in ports if each[0] is not reader and each[0].kind == reader.kind and reader.kind]
-        gids = [peer.gids for peer, other in alike if other.up and peer.gids is not None]
+        kind, own_gids = reader.plan.kind, reader.plan.gids
+        alike = [each for each in ports if each[0] is not reader and each[0].plan.kind == kind and kind]
+        gids = [peer.plan.gids for peer, other in alike if other.up and peer.plan.gids is not None]
         others_have = len(gids) >= _ENOUGH_PEERS and min(gids) > _OWN_GIDS
-        missing = reader.gids <= _OWN_GIDS and others_have if port.up and reader.gids is not None else None
+        missing = own_gids <= _OWN_GIDS and others_have if port.up and own_gids is not None else None
         if rate is not None:
             rates = [other.rate_bytes_per_second for _, other in alike if other.rate_bytes_per_second is not None]
             # Fewer peers prove nothing: two slower ports may be intended, such as for storage beside the GPU fabric.

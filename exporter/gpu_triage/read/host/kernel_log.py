@@ -4,7 +4,7 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 from gpu_triage.driver.kernel.procfs import UNINTERRUPTIBLE, read_process_stat
 from gpu_triage.errors import HostReadFailed
@@ -21,7 +21,7 @@ from gpu_triage.read.host.kernel_messages import (
 from gpu_triage.read.metrics.contract import HostCollector, HostRound
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge
 from gpu_triage.read.processes.facts import Owner, names_are_host_pids, parse_cgroup
-from gpu_triage.read.xid.kernel_records import KernelClock, KernelLog, KernelRecord
+from gpu_triage.read.xid.kernel_records import KernelLog, KernelRecord
 from gpu_triage.read.xid.xid_events import is_driver_loaded
 
 _KEPT_SECONDS: Final = 86_400.0
@@ -89,24 +89,25 @@ class HostKernelLogReading:
     kills: Annotated[Mapping[tuple[str, str, str, str, str], float], GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS]
 
 
+class _Last(NamedTuple):
+    """The last message about a subject."""
+
+    at: float  # monotonic second
+    pid: int | None
+    transient: bool  # whether it may be over already
+
+
 _NOTHING: Final = HostKernelLogReading({}, None, {}, {})
 
 
 class HostKernelLogReader:
-    """Reads the kernel log through its own file descriptor, and counts messages about the host.
-
-    Only records written by the kernel itself count, since privileged processes can write to the log too.
-    """
+    """Reads the kernel log through its own file descriptor, and counts messages about the host."""
 
     def __init__(self) -> None:
         self._log: KernelLog | None = None
-        self._clock = KernelClock()
         self._past_told = False
         self._events: Counter[ProblemKind] = Counter()
-        # Monotonic second of the last message, by kind and subject.
-        self._last: dict[ProblemKind, dict[str, float]] = {}
-        self._transient: set[tuple[ProblemKind, str]] = set()
-        self._hung: dict[str, int] = {}
+        self._last: dict[ProblemKind, dict[str, _Last]] = {}  # by kind and subject, the latest last
         self._kills: deque[tuple[float, tuple[str, str, str, str, str]]] = deque(maxlen=_KEPT_KILLS)
         self._walls = WallTimes()
         self._orders: dict[int, str] = {}
@@ -118,73 +119,62 @@ class HostKernelLogReader:
         if self._log is None:
             self._log = KernelLog(round_.machine.kmsg)
         try:
-            records = self._log.read()
+            records = self._log.read(round_.at.monotonic)
         except HostReadFailed as failed:
             if failed.reason in _OUT_OF_REACH:
                 return _NOTHING
             raise
-        self._clock.learn(records, round_.at.monotonic, drained=self._log.drained)
         for record in records:
-            if record.from_kernel:
-                self._take(record, round_.at.monotonic)
+            self._take(record)
         self._past_told |= self._log.drained
         if self._past_told:
             self._end_hung(round_.machine.procfs, round_.at.monotonic)
         return self._reading(self._log.lost, round_.at) if self._past_told else _NOTHING
 
-    def _take(self, record: KernelRecord, now: float) -> None:
+    def _take(self, record: KernelRecord) -> None:
         text = record.message
         if order := parse_kill_order(text):
-            self._orders.pop(order.pid, None)
-            self._orders[order.pid] = order.cgroup
+            pid, cgroup = order
+            self._orders.pop(pid, None)
+            self._orders[pid] = cgroup
             for surplus in tuple(self._orders)[:-_KEPT_ORDERS]:
                 del self._orders[surplus]
             return
-        at = min(self._clock.monotonic(record), now)
         if message := _understood(text):
-            self._note(message, at, transient=text.endswith(_OF_SOFT_MOUNT))
-        elif over := parse_trouble_over(text) or driver_messages.parse_device_over(text):
-            if over.trouble in EVENT_ANYWAY:
-                self._transient.add((over.trouble, over.subject))
+            self._note(message, record.at, transient=text.endswith(_OF_SOFT_MOUNT))
+        elif over := parse_trouble_over(text):
+            subjects = self._last.get(over.trouble, {})
+            if over.subject in subjects and over.trouble in EVENT_ANYWAY:
+                subjects[over.subject] = subjects[over.subject]._replace(transient=True)
             else:
-                self._last.get(over.trouble, {}).pop(over.subject, None)
+                subjects.pop(over.subject, None)
         elif is_driver_loaded(text):
-            self._end_failures(at)
+            self._end_failures(record.at)
 
     def _end_failures(self, loaded_at: float) -> None:
         """Discard failures from before the driver was loaded, except those logged while it was loading."""
         for kind, of_kind in self._last.items():
             until = loaded_at - (driver_messages.LOADING_SECONDS if kind.ending is Ending.PROBED else 0.0)
-            for subject in [each for each, last in of_kind.items() if kind.until_loaded and last <= until]:
+            for subject in [each for each, last in of_kind.items() if kind.until_loaded and last.at <= until]:
                 del of_kind[subject]
 
     def _end_hung(self, procfs: Path, now: float) -> None:
         """Discard tasks that are no longer blocked: the kernel does not log that."""
         hung = self._last.get(ProblemKind.HUNG_TASK, {})
-        self._hung = {subject: pid for subject, pid in self._hung.items() if subject in hung}
         visible = bool(hung) and names_are_host_pids(procfs) is not False
-        for subject, pid in self._hung.items():
-            stat = read_process_stat(procfs / str(pid)) if visible else None
-            of_task = stat is not None and subject.startswith(f"{stat.name} (")
-            if stat is not None and of_task:
-                is_over = stat.state != UNINTERRUPTIBLE
-            else:
-                is_over = now - hung[subject] > _HUNG_SECONDS
+        for subject, last in tuple(hung.items()):
+            found = read_process_stat(procfs / str(last.pid)) if visible else None
+            task = found if found is not None and subject.startswith(f"{found.name} (") else None
+            is_over = now - last.at > _HUNG_SECONDS if task is None else task.state != UNINTERRUPTIBLE
             if is_over:
                 del hung[subject]
 
     def _note(self, message: HostMessage, at: float, *, transient: bool) -> None:
         self._events[message.trouble] += 1
         subjects = self._last.setdefault(message.trouble, {})
-        key = (message.trouble, message.subject)
-        if not transient:
-            self._transient.discard(key)
-        elif message.subject not in subjects:
-            self._transient.add(key)
-        if message.trouble is ProblemKind.HUNG_TASK and message.pid is not None:
-            self._hung[message.subject] = message.pid
-        subjects.pop(message.subject, None)
-        subjects[message.subject] = at
+        before = subjects.pop(message.subject, None)
+        transient = transient and (before is None or before.transient)
+        subjects[message.subject] = _Last(at, message.pid, transient)
         for surplus in tuple(subjects)[:-_KEPT_SUBJECTS]:
             del subjects[surplus]
         if message.trouble is ProblemKind.OOM_KILL and message.pid is not None:
@@ -195,36 +185,34 @@ class HostKernelLogReader:
 
     def _reading(self, lost: int, now: Moment) -> HostKernelLogReading:
         for kind, subjects in self._last.items():
-            for subject in [
-                each for each, at in subjects.items() if now.monotonic - at > self._kept_seconds(kind, each)
-            ]:
+            for subject in [s for s, last in subjects.items() if now.monotonic - last.at > _kept_seconds(kind, last)]:
                 del subjects[subject]
-                self._transient.discard((kind, subject))
         while self._kills and now.monotonic - self._kills[0][0] > _KILLED_SECONDS:
             self._kills.popleft()
         return HostKernelLogReading(
             events={kind.value: self._events[kind] for kind in ProblemKind},
             lost=lost,
             last={
-                (kind.value, subject): self._walls.of(at, now)
+                (kind.value, subject): self._walls.of(last.at, now)
                 for kind, subjects in self._last.items()
-                for subject, at in subjects.items()
+                for subject, last in subjects.items()
             },
             # A PID can be reused within the hour: of two kills with the same one, the later counts.
             kills={labels: self._walls.of(at, now) for at, labels in self._kills},
         )
 
-    def _kept_seconds(self, kind: ProblemKind, subject: str) -> float:
-        if (kind, subject) in self._transient:
-            return _TRANSIENT_SECONDS
-        return _KEPT_SECONDS if kind.ending in (Ending.MOMENTARY, Ending.ANNOUNCED) else float("inf")
+
+def _kept_seconds(kind: ProblemKind, last: _Last) -> float:
+    if last.transient:
+        return _TRANSIENT_SECONDS
+    return _KEPT_SECONDS if kind.ending in (Ending.MOMENTARY, Ending.ANNOUNCED) else float("inf")
 
 
 def _understood(text: str) -> HostMessage | None:
     """Parse a kernel message about the host, its devices or its driver; None for any other message."""
     if (failure := driver_messages.parse_driver_message(text)) is not None:
         return HostMessage(failure.trouble, failure.subject)
-    return parse_host_message(text) or driver_messages.parse_device_message(text)
+    return parse_host_message(text)
 
 
 HOST_KERNEL_LOG = HostCollector(

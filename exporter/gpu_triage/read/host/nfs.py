@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final
 
 from gpu_triage.driver.kernel.files import HostInquiry, missing_file, parse_count, parsing, read_text
 from gpu_triage.errors import HostReadFailed
@@ -80,19 +80,6 @@ class NfsMount:
     major_timeouts: Annotated[int, GPU_HOST_NFS_MAJOR_TIMEOUTS_TOTAL] = 0
 
 
-class MountCounts(NamedTuple):
-    """The values used from one mount's section of mountstats, in the kernel's units.
-
-    `operations` has the number of requests and milliseconds by name; the last two are sums over all operations.
-    """
-
-    read_bytes: int
-    written_bytes: int
-    operations: Mapping[str, tuple[int, int]]
-    retransmissions: int = 0
-    major_timeouts: int = 0
-
-
 class HostNfsReader:
     """Reads NFS statistics; continues the counters of each mount, which restart at 0 when it is remounted."""
 
@@ -105,31 +92,29 @@ class HostNfsReader:
         """Read the host's NFS mounts. Never accesses the mounts themselves, which hangs with a dead server."""
         inquiry = HostInquiry(round_.failures)
         text = _mountstats(round_.machine.procfs)
-        found: dict[str, MountCounts] = {}
+        found: dict[str, NfsMount] = {}
         for mount, version, lines in nfs_sections(text):
-            counts = inquiry.ask(partial(_counts, version, lines))
+            counts = inquiry.ask(partial(_counts, mount, version, lines))
             if counts is not None:
                 # Of two mounts at one mount point, only the later is visible; it is listed last.
                 found[mount] = counts
         inquiry.finish()
-        kept = self._bound.kept(list(found), round_.failures)
-        return tuple(self._mount(mount, found[mount]) for mount in kept)
+        return tuple(self._continued(found[mount]) for mount in self._bound.kept(list(found), round_.failures))
 
-    def _mount(self, mount: str, counts: MountCounts) -> NfsMount:
-        counters = self._counters.pop(mount, None) or MonotoneCounters()
-        self._counters[mount] = counters
+    def _continued(self, now: NfsMount) -> NfsMount:
+        counters = self._counters.pop(now.mount, None) or MonotoneCounters()
+        self._counters[now.mount] = counters
         while len(self._counters) > _MOST_REMEMBERED:
             del self._counters[next(iter(self._counters))]
-        published, operations = counters.published, counts.operations.items()
-        milliseconds = {name: published(f"{name} time", lasted) for name, (_, lasted) in operations}
+        published = counters.published
         return NfsMount(
-            mount=mount,
-            operations={name: published(f"{name} count", count) for name, (count, _) in operations},
-            operation_seconds={name: value / _MILLISECONDS_PER_SECOND for name, value in milliseconds.items()},
-            read_bytes=published("read", counts.read_bytes),
-            written_bytes=published("written", counts.written_bytes),
-            retransmissions=published("retransmissions", counts.retransmissions),
-            major_timeouts=published("major timeouts", counts.major_timeouts),
+            now.mount,
+            operations={name: published(f"{name} count", count) for name, count in now.operations.items()},
+            operation_seconds=counters.published_seconds("time", now.operation_seconds) or {},
+            read_bytes=published("read", now.read_bytes),
+            written_bytes=published("written", now.written_bytes),
+            retransmissions=published("retransmissions", now.retransmissions),
+            major_timeouts=published("major timeouts", now.major_timeouts),
         )
 
 
@@ -152,8 +137,8 @@ def nfs_sections(text: str) -> list[tuple[str, str, list[str]]]:
     return sections
 
 
-def parse_section(version: str, lines: list[str]) -> MountCounts:
-    """Parse the counts of one NFS mount from the lines after its first; the version is ``1.0`` or ``1.1``.
+def parse_section(mount: str, version: str, lines: list[str]) -> NfsMount:
+    """Parse the counters of an NFS mount from the lines after its first; the version is ``1.0`` or ``1.1``.
 
     Of the eight numbers in ``bytes:`` the fifth and sixth are used; of each operation (``READ: 8 8 0 1 2 3 4 5``) the
     first three and the eighth: requests, transmissions, major timeouts and milliseconds. Version 1.1 appends an error
@@ -174,12 +159,14 @@ def parse_section(version: str, lines: list[str]) -> MountCounts:
     if moved is None or operations is None:
         raise ValueError("the section is cut short")
     used = {name: counts for name, counts in operations.items() if counts[_REQUESTS] or name in _ALWAYS}
-    return MountCounts(
-        moved[_BYTES_READ],
-        moved[_BYTES_WRITTEN],
-        {name: (counts[_REQUESTS], counts[_MILLISECONDS]) for name, counts in used.items()},
-        sum(max(0, counts[_SENT] - counts[_REQUESTS]) for counts in used.values()),
-        sum(counts[_TIMEOUTS] for counts in used.values()),
+    return NfsMount(
+        mount,
+        operations={name: counts[_REQUESTS] for name, counts in used.items()},
+        operation_seconds={name: counts[_MILLISECONDS] / _MILLISECONDS_PER_SECOND for name, counts in used.items()},
+        read_bytes=moved[_BYTES_READ],
+        written_bytes=moved[_BYTES_WRITTEN],
+        retransmissions=sum(max(0, counts[_SENT] - counts[_REQUESTS]) for counts in used.values()),
+        major_timeouts=sum(counts[_TIMEOUTS] for counts in used.values()),
     )
 
 
@@ -195,9 +182,9 @@ def unescape(path: str) -> str:
     return _ESCAPE.sub(lambda match: chr(int(match[1], 8) & 0x7F), path)
 
 
-def _counts(version: str, lines: list[str]) -> MountCounts:
+def _counts(mount: str, version: str, lines: list[str]) -> NfsMount:
     with parsing("mountstats"):
-        return parse_section(version, lines)
+        return parse_section(mount, version, lines)
 
 
 def _mountstats(procfs: Path) -> str:

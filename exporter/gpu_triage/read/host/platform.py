@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Final
 
@@ -62,27 +62,25 @@ class PlatformReader:
         self._is_virtual: bool | None = None
 
     def read(self, round_: HostRound) -> PlatformReading:
+        sysfs = round_.machine.sysfs
         if self._is_virtual is None:
-            self._is_virtual = is_virtual_machine(round_.machine.procfs, round_.machine.sysfs)
-        return replace(read_platform(round_), virtual_machine=self._is_virtual)
-
-
-def read_platform(round_: HostRound) -> PlatformReading:
-    sysfs = round_.machine.sysfs
-    inquiry = HostInquiry(round_.failures, sysfs)
-    nodes = inquiry.ask(lambda: read_numa_nodes(sysfs) or None)
-    units = inquiry.ask(lambda: read_names(sysfs / "class" / "iommu"))
-    groups = inquiry.ask(lambda: read_names(sysfs / "kernel" / "iommu_groups"))
-    gpus = (inquiry.ask(lambda: read_pci_gpus(round_.machine.sysfs, round_.failures)) or ()) if groups else ()
-    types = [inquiry.ask(partial(read_text, device_directory(sysfs, gpu.bus_id) / "iommu_group/type")) for gpu in gpus]
-    inquiry.finish()
-    # Kernels without IOMMU support have neither directory, so the state is unknown. Empty directories mean inactive.
-    known = units is not None or groups is not None
-    return PlatformReading(
-        numa_nodes=len(nodes) if nodes else None,
-        iommu_active=bool(units or groups) if known else None,
-        iommu_gpus=Counter(_DOMAINS[text.strip()] for text in types if text is not None and text.strip() in _DOMAINS),
-    )
+            self._is_virtual = is_virtual_machine(round_.machine.procfs, sysfs)
+        inquiry = HostInquiry(round_.failures, sysfs)
+        nodes = inquiry.ask(lambda: read_numa_nodes(sysfs) or None)
+        units = inquiry.ask(lambda: read_names(sysfs / "class" / "iommu"))
+        groups = inquiry.ask(lambda: read_names(sysfs / "kernel" / "iommu_groups"))
+        gpus = (inquiry.ask(lambda: read_pci_gpus(sysfs, round_.failures)) or ()) if groups else ()
+        files = (device_directory(sysfs, gpu.bus_id) / "iommu_group/type" for gpu in gpus)
+        types = [(inquiry.ask(partial(read_text, file)) or "").strip() for file in files]
+        inquiry.finish()
+        # Kernels without IOMMU support have neither directory: the state is unknown. Empty directories mean inactive.
+        known = units is not None or groups is not None
+        return PlatformReading(
+            numa_nodes=len(nodes) if nodes else None,
+            iommu_active=bool(units or groups) if known else None,
+            iommu_gpus=Counter(_DOMAINS[each] for each in types if each in _DOMAINS),
+            virtual_machine=self._is_virtual,
+        )
 
 
 PLATFORM = HostCollector(

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from gpu_triage.driver.kernel.cgroups import NO_CGROUPS, Membership, hierarchies, parse_membership
 from gpu_triage.driver.kernel.files import parse_count, parse_cpu_list, read_link, read_text, refusal, text_of
-from gpu_triage.driver.kernel.procfs import STOPPED, ProcessStat, read_process_stat, read_thread_stat, thread_numbers
+from gpu_triage.driver.kernel.procfs import STOPPED, ProcessStat, read_process_stat, thread_numbers
 from gpu_triage.driver.nvml.session import version_numbers
 from gpu_triage.errors import HostReadFailed
 
@@ -246,7 +246,7 @@ def _waits_for(procfs: Path, pid: int, stat: ProcessStat) -> int:
         return 3
     parent = read_process_stat(f"{procfs}/{stat.parent}")
     first = sorted(thread_numbers(f"{procfs}/{pid}"))[:_FIRST_THREADS]
-    threads = (read_thread_stat(f"{procfs}/{pid}/task/{thread}") for thread in first)
+    threads = (read_process_stat(f"{procfs}/{pid}/task/{thread}") for thread in first)
     if any(each is not None and _SERVES.fullmatch(each.name) for each in (stat, parent, *threads)):
         return 2
     siblings = text_of(f"{procfs}/{stat.parent}/task/{stat.parent}/children").split() if stat.foreground else []

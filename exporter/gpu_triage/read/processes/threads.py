@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 from gpu_triage.driver.kernel.files import parse_file, text_of
-from gpu_triage.driver.kernel.procfs import RUNNING, UNINTERRUPTIBLE, ThreadStat, read_thread_stat, thread_numbers
+from gpu_triage.driver.kernel.procfs import RUNNING, UNINTERRUPTIBLE, ProcessStat, read_process_stat, thread_numbers
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.metrics.metric import gpu_counter, gpu_gauge, no_sample
 from gpu_triage.read.metrics.rendering import Each
@@ -124,7 +124,7 @@ class ThreadsReader:
         running, blocked, looked = 0.0, defaultdict[str, float](float), False
         for (pid, thread), stands_for in self._chosen():
             folder = f"{procfs}/{pid}/task/{thread}"
-            stat = read_thread_stat(folder)
+            stat = read_process_stat(folder)
             if stat is None:
                 self._threads.pop((pid, thread), None)
                 continue
@@ -179,7 +179,7 @@ class ThreadsReader:
             yield self._known[self._next % len(self._known)], others / room
             self._next = (self._next + 1) % len(self._known)
 
-    def _note(self, key: tuple[int, int], stat: ThreadStat, now: float) -> None:
+    def _note(self, key: tuple[int, int], stat: ProcessStat, now: float) -> None:
         known = self._threads.get(key)
         blocked = stat.state == UNINTERRUPTIBLE
         if known is None or stat.ticks < known.ticks or now <= known.at:

@@ -124,7 +124,7 @@ class ProcessVitalsReader:
             # Read once: the kernel recomputes it whenever the wall clock is adjusted.
             self._boot_at = read_boot(procfs).began_at
         hertz = os.sysconf("SC_CLK_TCK")
-        known.cpu_ticks = max(known.cpu_ticks, stat.user_ticks + stat.system_ticks)
+        known.cpu_ticks = max(known.cpu_ticks, stat.ticks)
         return ProcessVitals(
             cpu_seconds=known.cpu_ticks / hertz,
             resident_bytes=stat.resident_pages * os.sysconf("SC_PAGESIZE"),

@@ -66,26 +66,31 @@ def _codes_in(text: str) -> Iterator[int]:
         yield from range(int(first), int(last or first) + 1)
 
 
-def _read() -> Iterator[XidCode]:
+def _read() -> Mapping[int, XidCode]:
+    """The table, which has codes and their meaning by kind, then by remedy; and codes by each further property."""
     table = parse_json(packaged(__package__, "codes.json").encode(), "codes.json")
     fatal_in_text, nvlink, common = (set(_codes_in(table[name])) for name in ("fatal_in_text", "nvlink", "common"))
     since = {code: gpus for gpus, codes in table["since"].items() for code in _codes_in(codes)}
-    for group in table["groups"]:
-        for codes, meaning in group["meanings"].items():
-            for code in _codes_in(codes):
-                yield XidCode(
-                    code,
-                    XidKind(group["kind"]),
-                    meaning,
-                    group["remedy"],
-                    fatal_in_text=code in fatal_in_text,
-                    nvlink=code in nvlink,
-                    common=code in common,
-                    since=since.get(code, ""),
-                )
+    found = {
+        code: XidCode(
+            code,
+            XidKind(kind),
+            meaning,
+            remedy,
+            fatal_in_text=code in fatal_in_text,
+            nvlink=code in nvlink,
+            common=code in common,
+            since=since.get(code, ""),
+        )
+        for kind, remedies in table["kinds"].items()
+        for remedy, meanings in remedies.items()
+        for codes, meaning in meanings.items()
+        for code in _codes_in(codes)
+    }
+    return {code: found[code] for code in sorted(found)}
 
 
-XID_CODES: Final[Mapping[int, XidCode]] = {xid.code: xid for xid in sorted(_read(), key=lambda each: each.code)}
+XID_CODES: Final = _read()
 """By code, in ascending order."""
 
 UNLISTED_MEANING: Final = "a code that is not in this version's table"

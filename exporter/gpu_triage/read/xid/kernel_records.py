@@ -1,4 +1,4 @@
-r"""Read the kernel log without blocking, and extract Xids.
+r"""Read the kernel log without blocking.
 
 A record of ``/dev/kmsg`` is ``priority,sequence,microseconds since boot,flags[,…];text``, with control and non-ASCII
 bytes of the text as ``\xNN``, followed by lines that start with a space
@@ -6,28 +6,14 @@ bytes of the text as ``\xNN``, followed by lines that start with a space
 the kernel still holds, so messages from before this process started are included.
 """
 
-import errno
 import os
 import re
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from gpu_triage.errors import HostReadFailed
-from gpu_triage.read.xid.xid_events import (
-    MARKER,
-    NO_ACTION,
-    CardFound,
-    DriverLoaded,
-    KernelNews,
-    is_driver_loaded,
-    parse_found,
-    parse_sxid,
-    parse_xid,
-    recovery_action,
-)
+from gpu_triage.driver.kernel.files import failure
 
 ROUND_BYTES: Final = 1 << 20
 """Maximum bytes read per round; if the kernel logs more than this, the rest waits for later rounds."""
@@ -38,33 +24,30 @@ _LONGEST_RECORD_BYTES: Final = 1 << 13
 
 _RECORD: Final = re.compile(rb"([0-9]{1,4}),([0-9]{1,19}),([0-9]{1,19}),[^;]*;(.*)", re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\x([0-9a-f]{2})")
-_REASONS: Final = {
-    errno.ENOENT: "missing",
-    errno.ENXIO: "missing",
-    errno.ENODEV: "missing",
-    errno.EACCES: "no_permission",
-    errno.EPERM: "no_permission",
-}
 
 
-@dataclass(frozen=True, slots=True)
-class KernelRecord:
-    """A record of the kernel log, in seconds since boot by printk's clock; its first line is still escaped."""
+class KernelRecord(NamedTuple):
+    """A record of the kernel log, at a second of the monotonic clock; its first line is still escaped."""
 
     sequence: int
-    seconds: float
-    from_kernel: bool
-    text: bytes
+    at: float
+    from_kernel: bool  # whether the kernel itself logged it: privileged processes can write to the log, too
+    text: str
 
     @property
     def message(self) -> str:
-        return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), self.text.decode("ascii", "replace"))
+        return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), self.text)
 
 
 class KernelLog:
     """Reads ``/dev/kmsg``, or a file in its format, from the start; `drained` if the last round reached the end.
 
     `lost` is the number of records that were overwritten before they could be read, since the first one read.
+
+    printk's clock and the monotonic clock both start at boot and stop during suspend, but printk's is not
+    NTP-disciplined: over months it drifts by minutes. A record that appeared since the log was last drained must be
+    newer than that, and no record is in the future: this bounds the offset. Until then, including for all records found
+    at startup, the offset is taken as 0.
     """
 
     def __init__(self, path: Path, read: Callable[[int, int], bytes] = os.read) -> None:
@@ -79,10 +62,13 @@ class KernelLog:
         self._overrun = False
         self._last_sequence = -1
         self._skip_to = -1
+        self._ahead_seconds = 0.0
+        self._drained_at: float | None = None
 
-    def read(self) -> list[KernelRecord]:
-        """Return the records since the last call, up to ROUND_BYTES; never blocks.
+    def read(self, now: float) -> list[KernelRecord]:
+        """Return the kernel's own records since the last call, as of monotonic second `now`; never blocks.
 
+        What processes wrote into the log is left out. After ROUND_BYTES, the rest is left to the next call.
         After HostReadFailed (``missing``, ``no_permission``, ``io_error``), the next call reopens the log and goes on.
         """
         self.drained = False
@@ -90,7 +76,7 @@ class KernelLog:
         try:
             if self._file is None:
                 self._open()
-            return [
+            records = [
                 record
                 for chunk in self._chunks()
                 for line in self._lines(chunk)
@@ -99,9 +85,14 @@ class KernelLog:
         except OSError as error:
             self._last_sequence, self.lost = before
             self.close()
-            raise HostReadFailed(
-                _REASONS.get(error.errno or 0, "io_error"), self._path, error.strerror or str(error)
-            ) from error
+            raise failure(self._path, error) from error
+        if records and self._drained_at is not None:
+            self._ahead_seconds = max(self._ahead_seconds, self._drained_at - records[0].at)
+        if records:
+            self._ahead_seconds = min(self._ahead_seconds, now - records[-1].at)
+        self._drained_at = now if self.drained else None
+        ahead = self._ahead_seconds
+        return [record._replace(at=min(record.at + ahead, now)) for record in records if record.from_kernel]
 
     def close(self) -> None:
         """Close the log; the next read reopens it and continues after the last record."""
@@ -156,60 +147,9 @@ class KernelLog:
         return lines
 
 
-class KernelClock:
-    """Maps printk timestamps to the monotonic clock.
-
-    Both start at boot and stop during suspend, but printk's clock is not NTP-disciplined: over months it drifts by
-    minutes. A record that appeared since the log was last drained must be newer than that, and no record is in the
-    future: this bounds the offset. Until then, including for all records found at startup, the offset is taken as 0.
-    """
-
-    def __init__(self) -> None:
-        self._ahead_seconds = 0.0
-        self._drained_at: float | None = None
-
-    def learn(self, records: list[KernelRecord], now: float, *, drained: bool) -> None:
-        """Update the offset from one round's records, read at monotonic second `now`."""
-        if records and self._drained_at is not None:
-            self._ahead_seconds = max(self._ahead_seconds, self._drained_at - records[0].seconds)
-        if records:
-            self._ahead_seconds = min(self._ahead_seconds, now - records[-1].seconds)
-        self._drained_at = now if drained else None
-
-    def monotonic(self, record: KernelRecord) -> float:
-        return record.seconds + self._ahead_seconds
-
-
-class KernelXids:
-    """Xids and SXids in the kernel's own records of its log, GPUs found by the PCI core, and driver loads."""
-
-    def __init__(self, log: KernelLog) -> None:
-        self.log = log
-        self._clock = KernelClock()
-
-    def read(self, now: float) -> tuple[KernelNews, ...]:
-        """Return the events since the last call, in order; `now` in monotonic seconds."""
-        records = self.log.read()
-        self._clock.learn(records, now, drained=self.log.drained)
-        return tuple(news for record in records if record.from_kernel and (news := self._news(record, now)))
-
-    def _news(self, record: KernelRecord, now: float) -> KernelNews | None:
-        if not record.text.startswith((b"NVRM: ", b"pci ", MARKER)):
-            return None
-        text = record.message
-        at = min(self._clock.monotonic(record), now)
-        if (found := parse_sxid(text, at) or parse_xid(text, at)) is not None:
-            # An Xid 154 with the action None ends one before it, and is not an error.
-            return None if recovery_action(text) == NO_ACTION else found
-        if is_driver_loaded(text):
-            return DriverLoaded(at)
-        address = parse_found(text)
-        return None if address is None else CardFound(address, at)
-
-
 def _record(line: bytes) -> KernelRecord | None:
     match = _RECORD.match(line[:_LONGEST_RECORD_BYTES])
     if match is None:
         return None
-    priority, sequence, microseconds, text = match.groups()
-    return KernelRecord(int(sequence), int(microseconds) / 1e6, int(priority) >> 3 == 0, text)
+    priority, sequence, microseconds = map(int, match.groups()[:3])
+    return KernelRecord(sequence, microseconds / 1e6, priority >> 3 == 0, match[4].decode("ascii", "replace"))

@@ -183,8 +183,6 @@ def _bus_id(match: re.Match[str]) -> str:
     return normalize_bus_id(match[1] + (match[2] or ".0"))
 
 
-MARKER: Final = b"nvidia-nvswitch"  # prefix of the switch driver's messages
-
 _SXID: Final = re.compile(
     r"nvidia-nvswitch\d{1,3}: SXid \(PCI:([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])\): (\d{1,6}), "
     r"(Fatal|Non-fatal)\b"
@@ -203,6 +201,19 @@ class SwitchError:
 
 KernelNews = XidReport | CardFound | DriverLoaded | SwitchError
 """Xids and SXids from the kernel log, and the events that end them."""
+
+
+def parse_news(text: str, at: float) -> KernelNews | None:
+    """Parse a message of this monotonic second about a GPU, a switch or their driver; None for any other message."""
+    if not text.startswith(("NVRM: ", "pci ", "nvidia-nvswitch")):
+        return None
+    if (found := parse_sxid(text, at) or parse_xid(text, at)) is not None:
+        # An Xid 154 with the action None ends one before it, and is not an error.
+        return None if recovery_action(text) == NO_ACTION else found
+    if is_driver_loaded(text):
+        return DriverLoaded(at)
+    address = parse_found(text)
+    return None if address is None else CardFound(address, at)
 
 
 def parse_sxid(text: str, at: float = 0.0) -> SwitchError | None:

@@ -46,6 +46,14 @@ class XidCount:
 XidCounts = dict[XidName, XidCount]
 
 
+def add_counts(known: XidCounts, more: XidCounts) -> None:
+    """Add counts to the known ones; beyond CODES_PER_GPU names, as `OTHER`."""
+    for name, count in more.items():
+        kept = name if name in known or len(known) < CODES_PER_GPU else XidName(OTHER, name.fatal)
+        had = known.get(kept)
+        known[kept] = count if had is None else XidCount(had.count + count.count, max(had.last_at, count.last_at))
+
+
 @dataclass(frozen=True, slots=True)
 class CountedXid:
     """An incident that was counted under this name, at the monotonic second at which it happened."""
@@ -265,18 +273,9 @@ class SwitchErrors:
     """Counts the SXids of each switch by code, with the time of the latest."""
 
     def __init__(self) -> None:
-        self._counts: dict[str, XidCounts] = {}
+        self.counts: dict[str, XidCounts] = {}
 
     def see(self, error: SwitchError) -> None:
-        if error.switch not in self._counts and len(self._counts) >= _MOST_SWITCHES:
-            return
-        counts = self._counts.setdefault(error.switch, {})
-        fatal = FATAL_LABELS[error.fatal]
-        name = XidName(str(error.code), fatal)
-        if name not in counts and len(counts) >= CODES_PER_GPU:
-            name = XidName(OTHER, fatal)
-        before = counts.get(name, XidCount(0, 0.0))
-        counts[name] = XidCount(before.count + 1, max(before.last_at, error.at))
-
-    def counts(self) -> Mapping[str, XidCounts]:
-        return {switch: dict(counts) for switch, counts in self._counts.items()}
+        if error.switch in self.counts or len(self.counts) < _MOST_SWITCHES:
+            name = XidName(str(error.code), FATAL_LABELS[error.fatal])
+            add_counts(self.counts.setdefault(error.switch, {}), {name: XidCount(1, error.at)})

@@ -107,64 +107,46 @@ def test_no_time_goes_back_and_no_ratio_leaves_its_range(
                 last[node.numa_node, mode] = seconds
 
 
-def busiest(host: HostTree, *cpus: tuple[int, int, int, int], after: int = 500) -> dict[int, float | None]:
-    """The busiest CPU of each node when the first of these CPUs, and no other, has been busy since the last look."""
-    reader = HostCpuReader()
-    host.write({"proc/loadavg": "1.00 1.00 1.00 2/1431 88123\n", "proc/stat": stat(*cpus) + "ctxt 1\n"})
-    reader.read(host.round())
-    later = [
-        (cpu, user + (after if place == 0 else 0), idle + (0 if place == 0 else after), iowait)
-        for place, (cpu, user, idle, iowait) in enumerate(cpus)
-    ]
-    host.write({"proc/stat": stat(*later) + "ctxt 1\n"})
-    return {node.numa_node: node.busiest_ratio for node in reader.read(host.round()).nodes}
+HOUR = 3600 * os.sysconf("SC_CLK_TCK")
+TWO = ((100, 900, 1), (100, 900, 0))
 
 
-def test_the_busiest_cpu_is_one_that_the_scheduler_gives_work(host: HostTree) -> None:
-    """``isolated`` and ``nohz_full`` of drivers/base/cpu.c: CPU lists, and (null) on kernels without nohz_full=."""
-    cpus = ((0, 100, 900, 0), (1, 100, 900, 0))
-    assert busiest(host, *cpus) == {0: 1.0}
-    host.write({"sys/devices/system/cpu/isolated": "\n", "sys/devices/system/cpu/nohz_full": "  (null)\n"})
-    assert busiest(host, *cpus) == {0: 1.0}
-    host.write({"sys/devices/system/cpu/isolated": "0\n"})
-    assert busiest(host, *cpus) == {0: 0.0}
-    host.write({"sys/devices/system/cpu/isolated": "\n", "sys/devices/system/cpu/nohz_full": "0,4-7\n"})
-    assert busiest(host, *cpus) == {0: 0.0}
-
-
-def test_a_cpu_that_was_always_busy_tells_nothing_of_the_job(host: HostTree) -> None:
-    """As those on which WEKA's client polls, and DPDK, from the boot on."""
-    hour = 3600 * os.sysconf("SC_CLK_TCK")
-    assert busiest(host, (0, 9 * hour, hour, 0), (1, hour, 9 * hour, 0)) == {0: 0.0}
-    assert busiest(host, (0, 8 * hour, 2 * hour, 0), (1, hour, 9 * hour, 0)) == {0: 1.0}
-    # Shortly after the boot, that may be the job.
-    assert busiest(host, (0, hour // 2, 0, 0), (1, 0, hour // 2, 0)) == {0: 1.0}
-
-
-def test_cpus_that_jobs_share_are_told_apart_from_those_that_poll(host: HostTree) -> None:
-    """Half of the node polls for packets; the other half is full."""
-    host.write({"sys/devices/system/cpu/isolated": "0-1\n", "proc/loadavg": "1.00 1.00 1.00 2/1431 88123\n"})
-    reader = HostCpuReader()
-    for at in (0, 100):
-        cpus = ((0, 0, at, 0), (1, 0, at, 0), (2, at, 0, 0), (3, at, 0, 0))
-        host.write({"proc/stat": stat(*cpus) + "ctxt 1\n"})
-        (node,) = reader.read(host.round()).nodes
-    assert (node.busiest_ratio, node.shared_busy_ratio) == (1.0, 1.0)
-    host.write({"sys/devices/system/cpu/isolated": "\n"})
-    host.write({"proc/stat": stat((0, 0, 200, 0), (1, 200, 0, 0)) + "ctxt 1\n"})
-    (node,) = reader.read(host.round()).nodes
-    assert node.shared_busy_ratio is None
-
-
-def test_a_node_whose_cpus_are_all_busy_since_boot_is_full(host: HostTree) -> None:
-    hour = 3600 * os.sysconf("SC_CLK_TCK")
-    assert busiest(host, (0, 9 * hour, 0, 0), (1, 9 * hour, hour, 0)) == {0: 0.0}
+@pytest.mark.parametrize(
+    ("cpus", "isolated", "nohz_full", "ratios"),
+    [
+        # `isolated` and `nohz_full` of drivers/base/cpu.c: CPU lists, and (null) on kernels without nohz_full=.
+        (TWO, None, None, (1.0, None)),
+        (TWO, "", "  (null)", (1.0, None)),
+        (TWO, "0", "", (0.0, 0.0)),
+        (TWO, "", "0,4-7", (0.0, 0.0)),
+        # One that was always busy polls, as for WEKA's client and DPDK; shortly after boot, that may be the job.
+        (((9 * HOUR, HOUR, 1), (HOUR, 9 * HOUR, 0)), "", "", (0.0, 0.0)),
+        (((8 * HOUR, 2 * HOUR, 1), (HOUR, 9 * HOUR, 0)), "", "", (1.0, None)),
+        (((HOUR // 2, 0, 1), (0, HOUR // 2, 0)), "", "", (1.0, None)),
+        (((9 * HOUR, 0, 1), (9 * HOUR, HOUR, 0)), "", "", (0.0, 0.0)),
+        # A node whose CPUs have all been busy since boot is full of jobs.
+        (((9 * HOUR, 0, 1),) * 4, "", "", (1.0, None)),
+        # Half of the node polls for packets; the other half is full.
+        (((0, 0, 0), (0, 0, 0), (0, 0, 1), (0, 0, 1)), "0-1", "", (1.0, 1.0)),
+    ],
+)
+def test_the_busiest_cpu_and_the_others_are_among_those_that_the_scheduler_gives_work(
+    host: HostTree,
+    cpus: tuple[tuple[int, int, int], ...],
+    isolated: str | None,
+    nohz_full: str | None,
+    ratios: tuple[float | None, float | None],
+) -> None:
+    """CPUs by the ticks that they were busy and idle before, and whether they are busy now."""
+    for name, text in (("isolated", isolated), ("nohz_full", nohz_full)):
+        host.write({} if text is None else {f"sys/devices/system/cpu/{name}": f"{text}\n"})
     host.write({"proc/loadavg": "1.00 1.00 1.00 2/1431 88123\n"})
     reader = HostCpuReader()
-    for at in (0, 100):
-        host.write({"proc/stat": stat(*((cpu, 9 * hour + at, 0, 0) for cpu in range(4))) + "ctxt 1\n"})
+    for ticks in (0, 500):
+        now = ((cpu, busy + ticks * on, idle + ticks * (1 - on), 0) for cpu, (busy, idle, on) in enumerate(cpus))
+        host.write({"proc/stat": stat(*now)})
         (node,) = reader.read(host.round()).nodes
-    assert (node.busiest_ratio, node.shared_busy_ratio) == (1.0, None)
+    assert (node.busiest_ratio, node.shared_busy_ratio) == ratios
 
 
 SOURCE = "sys/devices/system/clocksource/clocksource0/current_clocksource"

@@ -1,18 +1,12 @@
+from collections.abc import Mapping
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.host_tree import HostTree, kernel_file
 
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.read.host.nfs import (
-    MOST_MOUNTS,
-    HostNfsReader,
-    MountCounts,
-    NfsMount,
-    nfs_sections,
-    parse_section,
-    unescape,
-)
+from gpu_triage.read.host.nfs import MOST_MOUNTS, HostNfsReader, NfsMount, nfs_sections, parse_section, unescape
 from gpu_triage.read.metrics.contract import HostRound
 
 pytestmark = pytest.mark.slow
@@ -48,14 +42,12 @@ HOME = NfsMount(
 )
 
 
-def section(mount: str, counts: MountCounts, version: str = "1.1") -> str:
-    operations = "".join(
-        f"\t{name:>12}: {count} {count} 0 0 0 0 0 {milliseconds} 0\n"
-        for name, (count, milliseconds) in counts.operations.items()
-    )
+def section(mount: str, read: int, written: int, operations: Mapping[str, tuple[int, int]]) -> str:
+    """A mount's section, with the count and milliseconds of each operation."""
+    rows = (f"\t{name:>12}: {n} {n} 0 0 0 0 0 {milliseconds} 0\n" for name, (n, milliseconds) in operations.items())
     return (
-        f"device server:/export mounted on {mount} with fstype nfs4 statvers={version}\n"
-        f"\tbytes:\t0 0 0 0 {counts.read_bytes} {counts.written_bytes} 0 0\n\tper-op statistics\n{operations}\n"
+        f"device server:/export mounted on {mount} with fstype nfs4 statvers=1.1\n"
+        f"\tbytes:\t0 0 0 0 {read} {written} 0 0\n\tper-op statistics\n{''.join(rows)}\n"
     )
 
 
@@ -88,7 +80,7 @@ def test_mounts_are_told_apart(host: HostTree, files: dict[str, str], found: lis
 def test_mount_points_that_come_and_go_are_not_remembered_for_ever(host: HostTree) -> None:
     reader = HostNfsReader()
     for i in range(20 * MOST_MOUNTS):
-        host.write({"proc/self/mountstats": section(f"/pods/{i}", MountCounts(1, 2, {}))})
+        host.write({"proc/self/mountstats": section(f"/pods/{i}", 1, 2, {})})
         reader.read(host.round())
     assert len(reader._counters) <= 4 * MOST_MOUNTS
 
@@ -122,9 +114,10 @@ OPERATION = st.from_regex(r"[A-Z][A-Z_]{0,15}", fullmatch=True)
 
 @given(COUNT, COUNT, st.dictionaries(OPERATION, st.tuples(st.integers(1, 2**64 - 1), COUNT)))
 def test_sections_round_trip(read: int, written: int, operations: dict[str, tuple[int, int]]) -> None:
-    counts = MountCounts(read, written, operations)
-    ((mount, version, lines),) = nfs_sections(LOCAL + section("/data", counts) + LOCAL)
-    assert (mount, parse_section(version, lines)) == ("/data", counts)
+    (found,) = nfs_sections(LOCAL + section("/data", read, written, operations) + LOCAL)
+    counts = {name: count for name, (count, _) in operations.items()}
+    seconds = {name: milliseconds / 1000 for name, (_, milliseconds) in operations.items()}
+    assert parse_section(*found) == NfsMount("/data", counts, seconds, read, written)
 
 
 @given(st.text(st.characters(codec="utf-8")))

@@ -19,9 +19,9 @@ from gpu_triage.read.host.platform import (
     MODULE_NAMES,
     PLATFORM,
     HostModulesReading,
+    PlatformReader,
     PlatformReading,
     read_host_modules,
-    read_platform,
 )
 from gpu_triage.read.host.services import ServicesReader, ServicesReading, has_switches
 
@@ -42,84 +42,85 @@ def hgx(host: HostTree, *, driver: str | None = "nvidia-nvswitch") -> None:
     host.write({"proc/1/comm": "systemd\n", "proc/uptime": "86400.12 5000000.00\n"})
 
 
+def readings(host: HostTree, *steps: dict[str, str]) -> list[ServicesReading]:
+    """What one reader says every five seconds, after these files were written each time."""
+    reader, found = ServicesReader(), []
+    for number, files in enumerate(steps):
+        host.write(files)
+        found.append(reader.read(host.round(5.0 * number)))
+    return found
+
+
+def managers(host: HostTree, *steps: dict[str, str]) -> list[bool | None]:
+    return [reading.fabric_manager for reading in readings(host, *steps)]
+
+
 @pytest.mark.parametrize("hierarchy", ["", "systemd/", "unified/"])
 def test_a_service_runs_while_its_cgroup_has_processes(host: HostTree, hierarchy: str) -> None:
     hgx(host)
     path = FABRIC_MANAGER.replace("cgroup/system", f"cgroup/{hierarchy}system")
-    reader = ServicesReader()
-    host.write({path: "2741\n2744\n"})
-    assert reader.read(host.round(0)) == ServicesReading(fabric_manager=True, imex=None)
-    host.write({path: ""})
-    assert reader.read(host.round(5)) == ServicesReading(fabric_manager=False, imex=None)
+    running, stopped = replace(NONE, fabric_manager=True), replace(NONE, fabric_manager=False)
+    assert readings(host, {path: "2741\n2744\n"}, {path: ""}) == [running, stopped]
 
 
 @pytest.mark.parametrize(
-    ("service", "running", "stopped"),
+    ("service", "field"),
     [
-        ("slurmd", {"slurmd": True}, {"slurmd": False}),
-        ("kubelet", {"kubelet": True}, {"kubelet": False}),
-        ("k3s-agent", {"kubelet": True}, {"kubelet": False}),
-        ("rke2-server", {"kubelet": True}, {"kubelet": False}),
-        ("sshd", {}, {}),
+        ("slurmd", "slurmd"),
+        ("kubelet", "kubelet"),
+        ("k3s-agent", "kubelet"),
+        ("rke2-server", "kubelet"),
+        ("sshd", None),
     ],
 )
-def test_a_scheduler_is_remembered(
-    host: HostTree, service: str, running: dict[str, bool], stopped: dict[str, bool]
-) -> None:
-    reader = ServicesReader()
-    host.write({"sys/bus/pci/devices/0000:00:00.0/vendor": "0x8086\n", CGROUP.format(service): "812\n"})
-    assert reader.read(host.round(0)) == replace(NONE, **running)
-    host.write({CGROUP.format(service): ""})
-    assert reader.read(host.round(5)) == replace(NONE, **stopped)
+def test_a_scheduler_is_remembered(host: HostTree, service: str, field: str | None) -> None:
+    host.mount()
+    found = readings(host, {CGROUP.format(service): "812\n"}, {CGROUP.format(service): ""})
+    assert found == [replace(NONE, **({} if field is None else {field: runs})) for runs in (True, False)]
 
 
-@pytest.mark.parametrize(("driver", "missed"), [("nvidia-nvswitch", True), ("vfio-pci", False), ("pci-stub", False)])
+@pytest.mark.parametrize(
+    ("driver", "missed"), [("nvidia-nvswitch", False), ("vfio-pci", None), ("pci-stub", None)], ids=str
+)
 def test_a_fabric_manager_that_never_ran_is_missed_where_there_are_switches_unless_a_virtual_machine_has_them(
-    host: HostTree, driver: str, *, missed: bool
+    host: HostTree,
+    driver: str,
+    missed: bool | None,  # noqa: FBT001 - a parameter of the table
 ) -> None:
     hgx(host, driver=driver)
-    assert ServicesReader().read(host.round(0)) == (replace(NONE, fabric_manager=False) if missed else NONE)
+    assert readings(host, {}) == [replace(NONE, fabric_manager=missed)]
 
 
 def test_a_host_without_switches_needs_neither(host: HostTree) -> None:
-    host.write({"proc/1/comm": "systemd\n"})
     host.device("pci0000:00/0000:65:00.0", "0x10de", "0x030200")
-    assert ServicesReader().read(host.round(0)) == NONE
+    assert readings(host, {"proc/1/comm": "systemd\n"}) == [NONE]
     assert not has_switches(host.sysfs)
 
 
 def test_what_ran_once_is_missed_without_switches_on_the_bus_too(host: HostTree) -> None:
     """NVLink 5: the switches of HGX B200 are not on the PCI bus, and a node of GB200 runs IMEX alone."""
     host.mount()
-    reader = ServicesReader()
-    host.write({FABRIC_MANAGER: "9\n", IMEX: "8\n"})
-    assert reader.read(host.round(0)) == ServicesReading(fabric_manager=True, imex=True)
-    host.write({FABRIC_MANAGER: "", IMEX: ""})
-    assert reader.read(host.round(5)) == ServicesReading(fabric_manager=False, imex=False)
+    found = readings(host, {FABRIC_MANAGER: "9\n", IMEX: "8\n"}, {FABRIC_MANAGER: "", IMEX: ""})
+    assert found == [ServicesReading(fabric_manager=runs, imex=runs) for runs in (True, False)]
 
 
 def test_a_fabric_manager_in_a_container_is_found_by_its_process(host: HostTree) -> None:
     hgx(host)
-    host.write({"proc/4242/comm": "nv-fabricmanage\n", "proc/4243/comm": "nv-fabricother\n"})
-    reader = ServicesReader()
-    assert reader.read(host.round(0)).fabric_manager is True
-    host.write({"proc/4242/comm": "bash\n", "proc/5000/comm": "nv-fabricmanage\n"})
-    assert reader.read(host.round(5)).fabric_manager is True
-    host.write({"proc/5000/comm": "bash\n"})
-    assert reader.read(host.round(10)).fabric_manager is False
-    host.write({"proc/6000/comm": "nv-fabricmanage\n"})
-    # All processes are not looked through at every round.
-    assert reader.read(host.round(12)).fabric_manager is False
-    assert reader.read(host.round(26)).fabric_manager is True
+    assert managers(
+        host,
+        {"proc/4242/comm": "nv-fabricmanage\n", "proc/4243/comm": "nv-fabricother\n"},
+        {"proc/4242/comm": "bash\n", "proc/5000/comm": "nv-fabricmanage\n"},
+        {"proc/5000/comm": "bash\n"},
+        # All processes are looked through every 15 seconds at most.
+        {"proc/6000/comm": "nv-fabricmanage\n"},
+        {},
+        {},
+    ) == [True, True, False, False, False, True]
 
 
 def test_after_a_boot_the_service_has_time_to_start(host: HostTree) -> None:
     hgx(host)
-    reader = ServicesReader()
-    host.write({"proc/uptime": "120.50 400.00\n"})
-    assert reader.read(host.round(0)) == NONE
-    host.write({"proc/uptime": "301.00 900.00\n"})
-    assert reader.read(host.round(180)).fabric_manager is False
+    assert managers(host, {"proc/uptime": "120.50 400.00\n"}, {"proc/uptime": "301.00 900.00\n"}) == [None, False]
 
 
 def test_where_processes_are_hidden_nothing_is_claimed_of_a_service_that_never_ran_or_is_no_longer_visible(
@@ -127,13 +128,9 @@ def test_where_processes_are_hidden_nothing_is_claimed_of_a_service_that_never_r
 ) -> None:
     hgx(host)
     host.in_container()
+    runs, stopped = {FABRIC_MANAGER: "0\n"}, {FABRIC_MANAGER: ""}
+    assert managers(host, {}, runs, stopped, runs) == [None, True, False, True]
     reader = ServicesReader()
-    assert reader.read(host.round(0)) == NONE
-    host.write({FABRIC_MANAGER: "0\n"})
-    assert reader.read(host.round(5)).fabric_manager is True
-    host.write({FABRIC_MANAGER: ""})
-    assert reader.read(host.round(10)).fabric_manager is False
-    host.write({FABRIC_MANAGER: "0\n"})
     assert reader.read(host.round(15)).fabric_manager is True
     shutil.rmtree(host.sysfs / "fs")
     assert reader.read(host.round(20)) == NONE
@@ -158,12 +155,12 @@ NODES = {"sys/devices/system/node/node0/cpulist": "0-3\n", "sys/devices/system/n
 
 def test_an_iommu_in_use_shows_as_a_unit_or_as_groups_and_one_that_is_off_leaves_empty_folders(host: HostTree) -> None:
     (host.sysfs / "class" / "iommu").mkdir(parents=True)
-    assert read_platform(host.round()).iommu_active is False
+    assert PlatformReader().read(host.round()).iommu_active is False
     host.write(NODES | {"sys/kernel/iommu_groups/0/type": "DMA-FQ\n"})
-    assert read_platform(host.round()) == PlatformReading(numa_nodes=2, iommu_active=True)
+    assert PlatformReader().read(host.round()) == PlatformReading(numa_nodes=2, iommu_active=True)
     (host.sysfs / "class" / "iommu" / "dmar0").mkdir()
     shutil.rmtree(host.sysfs / "kernel" / "iommu_groups" / "0")
-    assert read_platform(host.round()).iommu_active is True
+    assert PlatformReader().read(host.round()).iommu_active is True
 
 
 def gpu(host: HostTree, bus_id: str, domain: str) -> None:
@@ -183,7 +180,7 @@ def test_gpus_are_counted_by_the_default_domain_of_their_iommu_group(host: HostT
     for number, domain in enumerate(("DMA-FQ", "DMA-FQ", "identity", "unmanaged", "something new")):
         gpu(host, f"0000:1{number}:00.0", domain)
     round_ = host.round()
-    reading = read_platform(round_)
+    reading = PlatformReader().read(round_)
     assert reading.iommu_gpus == {"dma_fq": 2, "identity": 1, "unmanaged": 1}
     assert GPU_HOST_IOMMU_GPUS.sample(2, "dma_fq") in list(PLATFORM.render(reading))
     assert GPU_HOST_IOMMU_GPUS.labels == ("default_domain",)

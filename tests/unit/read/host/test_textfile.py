@@ -21,7 +21,6 @@ from gpu_triage.read.host.textfile_reader import (
     MAX_BYTES,
     MAX_FILES,
     MAX_LABELS,
-    MAX_LINE_BYTES,
     MAX_NAME_BYTES,
     MAX_SERIES,
     PREFIX,
@@ -78,7 +77,6 @@ def test_a_file_replaced_is_read_anew_and_one_removed_is_gone(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("content", "error"),
     [
-        (b"gpu_up 1\n", "name_not_allowed"),
         (b"\xff\xfe\x00", "malformed"),
         (b"#\n" * (MAX_BYTES // 2 + 1), "too_large"),
         (many(MAX_SERIES + 1).encode(), "too_many_series"),
@@ -87,12 +85,7 @@ def test_a_file_replaced_is_read_anew_and_one_removed_is_gone(tmp_path: Path) ->
 def test_a_bad_file_costs_itself_and_is_named(tmp_path: Path, content: bytes, error: str) -> None:
     (tmp_path / "bad.prom").write_bytes(content)
     (tmp_path / "good.prom").write_bytes(GOOD)
-    with rig(load_scenario("dual-a10"), only("textfile", collector_textfile_directory=tmp_path)) as running:
-        running.run(6)
-        assert running.value("gpu_exporter_textfile_error_info", file="bad.prom", error=error) == 1
-        assert running.value("gpu_job_steps_total") == 1200
-        assert [value for _, value in running.series("gpu_up")] == [1.0, 1.0]
-        assert running.value("gpu_exporter_errors_total", collector="textfile", error=error) is not None
+    assert errors(read(tmp_path)) == {"bad.prom": error, "good.prom": ""}
 
 
 def test_pipes_and_folders_are_not_read(tmp_path: Path) -> None:
@@ -356,8 +349,3 @@ def test_whatever_files_hold_the_page_obeys_the_charts_limits(
         assert not {*TARGET_LABELS, "gpu", "uuid", "user"} & sample.labels.keys()
         assert sample.timestamp is None
     assert len(pages[Format.TEXT]) + (1 << 20) < 10 << 20
-
-
-def test_a_long_line_is_long_in_characters_that_no_honest_line_needs() -> None:
-    longest = MAX_NAME_BYTES + MAX_LABELS * (MAX_NAME_BYTES + len('="",') + 2 * 200) + len("{} ") + 30
-    assert longest < MAX_LINE_BYTES

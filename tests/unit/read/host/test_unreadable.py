@@ -100,7 +100,7 @@ PARSERS: dict[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
     "net/dev": (parse_interface, ("eth0:{}", f"{{}}: {'1 ' * 16}")),
     "net/snmp": (parse_tcp_segments, ("Tcp: OutSegs RetransSegs\nTcp: {}", "Tcp: OutSegs\nTcp: 1\nTcp:{}")),
     "mountstats": (
-        lambda text: [parse_section(version, lines) for _, version, lines in nfs_sections(text)],
+        lambda text: [parse_section(*section) for section in nfs_sections(text)],
         (MOUNT + "{}", f"{MOUNT}\tper-op statistics\n\tREAD: {{}}", f"{MOUNT}\tper-op statistics\n\tREAD: 1 1 {{}} 1"),
     ),
     "modules": (parse_module, ("nvidia 1 1 {}",)),

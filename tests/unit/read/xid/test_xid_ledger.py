@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.captured_cards import captured
 from tests.incident_hosts import host, xid
 from tests.one_shot import look_at
 from tests.rig import Rig, only, rig, scenario_with
@@ -16,7 +15,7 @@ from tests.unit.read.xid.test_sampler_xid import LEAN, sources
 
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.xid.kernel_records import ROUND_BYTES, KernelLog
-from gpu_triage.read.xid.xid_events import UNKNOWN, UnitFailures, XidReport, XidSite, XidSource, parse_site, parse_xid
+from gpu_triage.read.xid.xid_events import UNKNOWN, UnitFailures, XidReport, XidSite, XidSource, parse_xid
 from gpu_triage.read.xid.xid_ledger import UNKNOWN_XID, WINDOW_SECONDS, XidCount, XidLedger, XidName
 from gpu_triage.read.xid.xid_metrics import XidReading, render
 from gpu_triage.sampler import xid as xid_sampler
@@ -320,17 +319,6 @@ def test_a_place_is_what_the_driver_names(code: int, process: str, text: str, si
     found = parse_xid(f"NVRM: Xid (PCI:0000:18:00): {code}, {process}, {text}")
     assert found is not None
     assert (found.gpu, found.site) == (BOARD, site)
-
-
-def test_real_lines_of_one_crash_name_many_places() -> None:
-    for path in captured("xid-lines.txt"):
-        failures = UnitFailures()
-        sites = [site for line in path.read_text().splitlines() if (site := parse_site(line)) is not None]
-        assert len({site.unit for site in sites}) > 3
-        for number in range(4):
-            for site in sites:
-                failures.see(BOARD, site._replace(pid=str(number), program=f"job{number}"), number * HOUR)
-        assert failures.suspects() == {}
 
 
 def failed(
