@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Final
+from uuid import UUID
 
 from gpu_triage.driver.nvml.structs import FABRIC_COMPLETED, fabric_info
 from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels, GpuRound
@@ -96,17 +97,19 @@ def read_fabric(gpu: GpuRound) -> FabricReading:
     info = fabric_info(inquiry)
     if info is None or info.state == _NOT_SUPPORTED:
         return FabricReading(None, None)
+    summary, mask = (info.healthSummary, info.healthMask) if hasattr(info, "healthSummary") else (0, 0)
     state = inquiry.within(info.state, _NOT_SUPPORTED, FABRIC_JOINED)
-    health = inquiry.within(info.health_summary or None, _NOT_SUPPORTED, max(GPU_FABRIC_HEALTH.states))
-    if state == FABRIC_JOINED and info.status != _NO_ERROR:
+    health = inquiry.within(summary or None, _NOT_SUPPORTED, max(GPU_FABRIC_HEALTH.states))
+    joined, cluster = state == FABRIC_JOINED, UUID(bytes=bytes(info.clusterUuid))
+    if joined and info.status != _NO_ERROR:
         health = FABRIC_UNHEALTHY
     return FabricReading(
-        state=None if state is None else int(state),
-        health=None if health is None else int(health),
-        faults=_faults(info.health_mask),
-        configuration=_configuration(info.health_mask),
-        cluster_uuid=info.cluster_uuid if state == FABRIC_JOINED and info.clique < _MOST_CLIQUES else "",
-        clique=info.clique,
+        state=state,
+        health=health,
+        faults=_faults(mask),
+        configuration=_configuration(mask),
+        cluster_uuid=str(cluster) if joined and cluster.int and info.cliqueId < _MOST_CLIQUES else "",
+        clique=info.cliqueId,
     )
 
 

@@ -84,8 +84,7 @@ def on_pcie(inquiry: Inquiry) -> bool:
 
 
 def plausible_generation(inquiry: Inquiry, answer: int | None) -> int | None:
-    value = inquiry.within(answer, 1, MOST_GENERATION)
-    return None if value is None else int(value)
+    return inquiry.within(answer, 1, MOST_GENERATION)
 
 
 def plausible_width(inquiry: Inquiry, answer: int | None) -> int | None:

@@ -18,7 +18,6 @@ from gpu_triage.read.gpu import power as power_profiles
 from gpu_triage.read.gpu.activity import ActivityReader, read_media
 from gpu_triage.read.gpu.device_memory import read_device_memory
 from gpu_triage.read.gpu.ecc import EccReader, read_memory_repair
-from gpu_triage.read.gpu.fabric import read_fabric
 from gpu_triage.read.gpu.identity import IdentityReading, read_identity, render
 from gpu_triage.read.gpu.modes import GPU_RECOVERY_ACTION, read_modes, read_recovery
 from gpu_triage.read.gpu.nvlink import GPU_C2C_LINKS, GPU_C2C_LINKS_UP, C2cReader, C2cReading
@@ -439,26 +438,6 @@ def test_a_c2c_link_that_is_down_is_found() -> None:
 def test_a_profile_without_a_name_has_its_number() -> None:
     named = [power_profiles.name_of(number) for number in (0, 14, 15, 200)]
     assert named == ["max_p", "mig", "profile_15", "profile_200"]
-
-
-def test_the_fabric_of_a_driver_that_knows_version_4_alone(bench: BenchMaker) -> None:
-    nvml = bench("h100-8")
-    nvml.answer("nvmlDeviceGetGpuFabricInfoV", pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH)
-
-    def version_4(_device: Any, out: Any) -> int:
-        info = out._obj
-        info.state, info.healthSummary, info.numCliques = 3, 1, 2
-        info.clusterUuid[:] = range(1, 17)
-        for clique, (kind, number) in zip(info.cliques, ((1, 9), (0, 5)), strict=False):
-            clique.type, clique.id = kind, number
-        return int(pynvml.NVML_SUCCESS)
-
-    nvml.answer("nvmlDeviceGetGpuFabricInfo_v4", version_4)
-    round_ = nvml.round()
-    reading = read_fabric(round_)
-    assert (reading.state, reading.health, reading.clique) == (3, 1, 5)
-    assert reading.cluster_uuid == "01020304-0506-0708-090a-0b0c0d0e0f10"
-    assert round_.inquiry.failures == []
 
 
 def test_errors_are_told_by_memory_once_there_are_any(bench: BenchMaker) -> None:
