@@ -74,13 +74,8 @@ class Inquiry:
         except pynvml.NVMLError as error:
             self._failed(function, error.value, question, absent)
             return None
-        except nvml_errors.MALFORMED as error:
-            if isinstance(error, pynvml.NVMLLibraryMismatchError):
-                # The unversioned process lists raise this if the symbol is missing.
-                self.answered += 1
-                self.device.unsupported.add(question)
-            else:
-                self.failures.append("malformed")
+        except nvml_errors.MALFORMED:
+            self.failures.append("malformed")
             return None
         self.answered += 1
         return _decoded(answer)

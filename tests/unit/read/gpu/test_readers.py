@@ -14,7 +14,6 @@ from tests.fed import GPU, MINUTE, Fed, loaded
 from tests.nvml_bench import FIELDS, BenchMaker, fields_say, fills, says, shown
 
 from gpu_triage.driver.nvml.session import DriverVersions
-from gpu_triage.read.gpu import power as power_profiles
 from gpu_triage.read.gpu.activity import ActivityReader, read_media
 from gpu_triage.read.gpu.device_memory import read_device_memory
 from gpu_triage.read.gpu.ecc import EccReader, read_memory_repair
@@ -22,7 +21,15 @@ from gpu_triage.read.gpu.identity import IdentityReading, read_identity, render
 from gpu_triage.read.gpu.modes import GPU_RECOVERY_ACTION, read_modes, read_recovery
 from gpu_triage.read.gpu.nvlink import GPU_C2C_LINKS, GPU_C2C_LINKS_UP, C2cReader, C2cReading
 from gpu_triage.read.gpu.pcie import PcieReader, read_pcie_throughput
-from gpu_triage.read.gpu.power import LIMITS, PowerReader, PowerReading, read_clocks, read_limits, read_thermal
+from gpu_triage.read.gpu.power import (
+    LIMITS,
+    PowerReader,
+    PowerReading,
+    profiles_in,
+    read_clocks,
+    read_limits,
+    read_thermal,
+)
 from gpu_triage.read.gpu.topology import read_topology
 from gpu_triage.read.metrics.contract import GpuLabels, GpuRound
 from gpu_triage.read.metrics.metric import Sample
@@ -436,8 +443,12 @@ def test_a_c2c_link_that_is_down_is_found() -> None:
 
 
 def test_a_profile_without_a_name_has_its_number() -> None:
-    named = [power_profiles.name_of(number) for number in (0, 14, 15, 200)]
-    assert named == ["max_p", "mig", "profile_15", "profile_200"]
+    assert [*profiles_in([1 << 0 | 1 << 14 | 1 << 15, *[0] * 5, 1 << 8, 0])] == [
+        "max_p",
+        "mig",
+        "profile_15",
+        "profile_200",
+    ]
 
 
 def test_errors_are_told_by_memory_once_there_are_any(bench: BenchMaker) -> None:
