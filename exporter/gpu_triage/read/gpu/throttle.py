@@ -223,7 +223,8 @@ class ThrottleReader:
                 _log_rejected(gpu, reason, ids[reason], counter.fault)
         for reason, is_active in reported.items():
             if reason not in self._counters:
-                seconds[reason] = self._integrals[reason].add(float(is_active), at)
+                self._integrals[reason].add(float(is_active), at)
+                seconds[reason] = self._integrals[reason].total_seconds
         return ThrottleReading(active, seconds, dict(self._rejected))
 
     def _active(self, inquiry: Inquiry, at: float) -> dict[str, bool] | None:
