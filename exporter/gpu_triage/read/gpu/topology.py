@@ -209,15 +209,13 @@ def pci_chain(path: str) -> tuple[str, ...]:
 
 
 def _adapters(sysfs: Path) -> Iterator[tuple[str, Path]]:
-    found = {}
-    for kind in ("net", "infiniband"):
-        for name in read_names(sysfs / "class" / kind) or ():
-            device = sysfs / f"class/{kind}/{name}/device"
-            # Skip virtual functions: they share the location of their physical function, and may number hundreds. In a
-            # virtual machine, an assigned virtual function cannot be recognized as such.
-            if is_present(device) and not is_present(device / "physfn"):
-                found[name] = device
-    yield from sorted(found.items())
+    names = ((kind, name) for kind in ("net", "infiniband") for name in read_names(sysfs / "class" / kind) or ())
+    devices = {name: sysfs / f"class/{kind}/{name}/device" for kind, name in names}
+    for name, device in sorted(devices.items()):
+        # Skip virtual functions: they share the location of their physical function, and may number hundreds. In a
+        # virtual machine, an assigned virtual function cannot be recognized as such.
+        if is_present(device) and not is_present(device / "physfn"):
+            yield name, device
 
 
 def _place(sysfs: Path, device: Path) -> PciPlace | None:
