@@ -42,8 +42,8 @@ class XidEvent:
 class XidEvents:
     """Polls Xid events of GPUs. Not thread-safe: only one lane calls it.
 
-    `failures` has an error name for each failure, `changed` the UUIDs of GPUs that became unavailable or changed their
-    recovery action; both since they were last taken. `call` is the NVML call in progress.
+    Of this round, which begins with `listen`, `failures` has an error name for each failure, and `changed` the UUIDs of
+    GPUs that became unavailable or changed their recovery action. `call` is the NVML call in progress.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -71,6 +71,8 @@ class XidEvents:
 
         A GPU without support for Xid events is not a failure. A lost GPU stays registered until a new session.
         """
+        self.failures.clear()
+        self.changed.clear()
         now = self._clock.now().monotonic
         wanted = {_address(device.handle): device for device in devices}
         for address in tuple(wanted):
@@ -112,16 +114,6 @@ class XidEvents:
         self._free()
         self._refused_until.clear()
         self._again_at = 0.0
-
-    def take_failures(self) -> tuple[str, ...]:
-        failures = tuple(self.failures)
-        self.failures.clear()
-        return failures
-
-    def take_changed(self) -> frozenset[str]:
-        changed = frozenset(self.changed)
-        self.changed.clear()
-        return changed
 
     def _register(self, address: int, device: Device, now: float) -> None:
         try:
