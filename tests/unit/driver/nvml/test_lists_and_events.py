@@ -239,17 +239,6 @@ def test_a_field_without_value_is_absent_and_one_of_no_known_type_is_malformed(
     assert inquiry.failures == failures
 
 
-def test_a_field_that_fails_costs_itself_and_one_that_is_unknown_is_not_asked_again(bench: BenchMaker) -> None:
-    nvml = bench()
-    codes = {185: pynvml.NVML_ERROR_UNKNOWN, 186: pynvml.NVML_ERROR_INVALID_ARGUMENT}
-    nvml.answer(FIELDS, fields_say({i: (code, "uiVal", 1) for i, code in codes.items()}))
-    inquiry = nvml.round().inquiry
-    assert inquiry.fields([185, 186]) == {}
-    assert inquiry.failures == ["unknown"]
-    nvml.answer(FIELDS, fields_say({185: (0, "uiVal", 5), 186: (0, "uiVal", 6)}))
-    assert nvml.round().inquiry.fields([185, 186]) == {185: 5}
-
-
 BUS_IDS = ("0000:65:00.0", "0000:b3:00.0")
 
 

@@ -327,9 +327,6 @@ def test_junk_in_one_field_costs_that_field(bench: BenchMaker, member: str, valu
     assert (link.is_up, link.transmit_bytes is None) == (True, False)
 
 
-FABRIC = only("fabric", "recovery", "identity")
-
-
 def test_a_driver_without_the_summary_still_tells_the_state(bench: BenchMaker) -> None:
     older = replace(load_scenario("h100-8"), driver=Driver("550.54.14", "12.4"))
     rounds = bench(older)
@@ -398,14 +395,6 @@ def test_faults_are_shown_while_they_are_there(tmp_path: Path) -> None:
     assert [finding.measured for finding in report.findings if finding.check.code == "fabric.degraded"] == [
         "the driver reports: route recovery, configuration: incompatible GPU firmware"
     ]
-
-
-def test_the_action_the_driver_asks_for_comes_and_goes(tmp_path: Path) -> None:
-    event = 'at = "20s"\nuntil = "60s"\ngpu = 1\neffect = { kind = "recovery_action", action = 2 }'
-    with rig(scenario_with(tmp_path, "idle-downshift", event), FABRIC) as running:
-        for second, actions in ((10, [0, 0]), (30, [0, 2]), (70, [0, 0])):
-            running.run_to(second)
-            assert [value for _, value in running.series("gpu_recovery_action")] == actions
 
 
 def test_a_check_calls_a_recovery_action_by_its_name(tmp_path: Path) -> None:

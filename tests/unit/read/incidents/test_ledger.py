@@ -2,8 +2,7 @@
 
 import json
 import os
-import resource
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_triage.documents.saved_state import MOST_AHEAD_SECONDS, MOST_BYTES
-from gpu_triage.errors import DocumentError, StateError
+from gpu_triage.errors import DocumentError
 from gpu_triage.read.incidents.ledger import (
     DAY_SECONDS,
     INCIDENT_HISTORY,
@@ -262,53 +261,3 @@ def test_a_clock_that_is_hours_ahead_or_years_behind_costs_no_incident(tmp_path:
     # Restored with times from an image.
     os.utime(path, (0, 0))
     assert read(path) == MEMORY
-
-
-def write_huge(path: Path) -> None:
-    path.touch()
-    os.truncate(path, 1 << 40)
-
-
-@pytest.mark.parametrize(
-    ("plant", "reason"),
-    [(write_huge, "too_large"), (os.mkfifo, "not_a_file"), (Path.mkdir, "not_a_file")],  # no huge one is read whole
-)
-def test_what_is_no_file_of_ours_is_refused(tmp_path: Path, plant: Callable[[Path], object], reason: str) -> None:
-    plant(tmp_path / "incidents.json")
-    with pytest.raises(StateError) as raised:
-        INCIDENT_HISTORY.read(tmp_path / "incidents.json", READ_AT)
-    assert raised.value.reason == reason
-
-
-def test_a_disk_that_takes_no_more_leaves_the_old_file(tmp_path: Path) -> None:
-    path = tmp_path / "incidents.json"
-    INCIDENT_HISTORY.write(path, MEMORY)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
-    try:
-        with pytest.raises(StateError) as raised:
-            INCIDENT_HISTORY.write(path, Memory(incidents=(INCIDENT,) * 100))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert raised.value.reason == "io_error"
-    assert read(path) == MEMORY
-    INCIDENT_HISTORY.write(path, Memory())
-    assert [entry.name for entry in tmp_path.iterdir()] == ["incidents.json"]
-
-
-@pytest.mark.parametrize("plant", ["symlink", "hard link", "file of another user"])
-def test_nothing_in_the_place_of_the_new_file_is_written_to(tmp_path: Path, plant: str) -> None:
-    victim, planted = tmp_path / "victim", tmp_path / ".incidents.json.new"
-    victim.write_text("precious")
-    if plant == "symlink":
-        planted.symlink_to(victim)
-    elif plant == "hard link":
-        planted.hardlink_to(victim)
-    else:
-        planted.write_text("mine")
-        planted.chmod(0o666)
-    INCIDENT_HISTORY.write(tmp_path / "incidents.json", MEMORY)
-    assert victim.read_text() == "precious"
-    assert read(tmp_path / "incidents.json") == MEMORY
-    assert (tmp_path / "incidents.json").stat().st_mode & 0o022 == 0
-    assert not planted.exists()

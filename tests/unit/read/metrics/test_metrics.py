@@ -12,22 +12,9 @@ from tests.nvml_bench import BenchMaker, says
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.session import Device
-from gpu_triage.read.gpu.modes import GPU_COMPUTE_MODE_INFO
-from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_EXPECTED_GENERATION, GPU_PCIE_LINK_EXPECTED_WIDTH
 from gpu_triage.read.gpu.power import PowerReader
-from gpu_triage.read.gpu.presence import GPU_DEVICES, GPU_P2P_EXPECTED
-from gpu_triage.read.gpu.topology import GPU_TOPOLOGY_INFO
 from gpu_triage.read.metrics.driver_counters import CounterLimit, DriverCounter, Integral, LinkCounter
-from gpu_triage.read.metrics.metric import (
-    ANY,
-    MetricSpec,
-    Sample,
-    gpu_counter,
-    gpu_gauge,
-    gpu_info,
-    host_counter,
-    host_info,
-)
+from gpu_triage.read.metrics.metric import ANY, Sample, gpu_counter, gpu_gauge, gpu_info, host_counter, host_info
 from gpu_triage.read.metrics.rendering import samples
 
 GAUGE = gpu_gauge("gpu_thing_watts", "A thing.", source="nowhere")
@@ -65,18 +52,6 @@ def test_an_info_is_always_one(value: float) -> None:
     assert INFO.sample(1, "x").value == 1.0
     with pytest.raises(ValueError, match="an info is always 1"):
         INFO.sample(value, "x")
-
-
-def test_what_a_baseline_overrides_says_so_in_its_help_and_source() -> None:
-    for spec in (GPU_DEVICES, GPU_PCIE_LINK_EXPECTED_GENERATION, GPU_PCIE_LINK_EXPECTED_WIDTH, GPU_P2P_EXPECTED):
-        assert "baseline" in spec.help, spec.name
-        assert "else the baseline" in spec.source, spec.name
-
-
-@pytest.mark.parametrize("spec", [GPU_TOPOLOGY_INFO, GPU_COMPUTE_MODE_INFO], ids=lambda spec: spec.name)
-def test_a_help_that_lists_words_lists_them_all(spec: MetricSpec) -> None:
-    (listed,) = (", ".join(words[:-1]) + f" or {words[-1]}" for words in spec.label_values.values())
-    assert listed in spec.help
 
 
 def test_a_help_is_filled_with_states_and_words() -> None:
