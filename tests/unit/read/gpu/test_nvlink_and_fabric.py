@@ -8,11 +8,9 @@ import pynvml
 import pytest
 from tests.mig_layouts import seven
 from tests.nvml_bench import Bench, BenchMaker, fills
-from tests.one_shot import look_at
-from tests.rig import only, pair, pair_with, rig, scenario_with
+from tests.rig import only, pair, pair_with, rig
 
 from gpu_triage.read.gpu.fabric import FABRIC_FAULTS, FabricReading, read_fabric
-from gpu_triage.read.gpu.modes import GPU_RECOVERY_ACTION
 from gpu_triage.read.gpu.nvlink import (
     LINK_COUNT_FIELD,
     NVLINK_QUALITY,
@@ -387,19 +385,3 @@ def test_the_state_is_a_byte_whatever_stands_behind_it(bench: BenchMaker) -> Non
 def test_the_mask_has_faults(bench: BenchMaker, mask: int, faults: dict[str, bool], configuration: int | None) -> None:
     found = joined(bench, state=3, status=0, healthSummary=1, healthMask=mask)
     assert (found.faults, found.configuration) == (faults, configuration)
-
-
-def test_faults_are_shown_while_they_are_there(tmp_path: Path) -> None:
-    event = 'at = "10s"\ngpu = 0\neffect = { kind = "fabric", faults = ["route_recovery"], configuration = 6 }'
-    report = look_at(pair_with(tmp_path, "h100-8", event), 80.0)
-    assert [finding.measured for finding in report.findings if finding.check.code == "fabric.degraded"] == [
-        "the driver reports: route recovery, configuration: incompatible GPU firmware"
-    ]
-
-
-def test_a_check_calls_a_recovery_action_by_its_name(tmp_path: Path) -> None:
-    action = max(GPU_RECOVERY_ACTION.states)
-    asked = f'at = 0\ngpu = 0\neffect = {{ kind = "recovery_action", action = {action} }}'
-    report = look_at(scenario_with(tmp_path, "h100-mig", asked), 30)
-    (measured,) = (each.measured for each in report.findings if each.check.code.startswith("recovery."))
-    assert measured == f"the driver asks for: {GPU_RECOVERY_ACTION.states[action]}"
