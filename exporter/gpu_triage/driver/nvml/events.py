@@ -132,8 +132,10 @@ class XidEvents:
                 self.failures.append(_name(error))
 
     def _xid_of(self, event: Any) -> XidEvent | None:
-        if event.eventType & _LOOK_AT_ONCE and (changed := self._gpus.get(_address(event.device))) is not None:
-            self.changed.add(changed.uuid)
+        device = self._gpus.get(_address(event.device))
+        uuid = None if device is None else device.uuid
+        if event.eventType & _LOOK_AT_ONCE and uuid is not None:
+            self.changed.add(uuid)
         if not event.eventType & _XID:
             return None
         if event.eventData > MOST_XID:
@@ -141,8 +143,6 @@ class XidEvents:
             self.failures.append("implausible")
             return None
         now = self._clock.now().monotonic
-        device = self._gpus.get(_address(event.device))
-        uuid = None if device is None else device.uuid
         gpu = self._bus_id_of(event.device) if device is None else device.pci_bus_id or device.uuid
         if gpu is None:
             return None
