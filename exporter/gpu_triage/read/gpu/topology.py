@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
@@ -177,11 +177,8 @@ def level_between(here: PciPlace, there: PciPlace, *, one_node: bool) -> str | N
     ``node``: the NUMA node, across two host bridges. ``sys``: only the interconnect between NUMA nodes. None if it
     depends on a node that the firmware does not report, which it need not on a host with one node.
     """
-    common = 0
-    for mine, theirs in zip(here.chain, there.chain, strict=False):
-        if mine != theirs:
-            break
-        common += 1
+    pairs = zip(here.chain, there.chain, strict=False)
+    common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
     if common == 1:
         return "phb"
     if common > 1:
