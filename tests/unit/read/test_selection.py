@@ -12,7 +12,7 @@ from tests.rules.rulefile import read_rules, rule_files
 from gpu_triage.errors import ConfigError
 from gpu_triage.options.config import Config
 from gpu_triage.read.gpu.activity import GPU_TENSOR_ACTIVE_RATIO
-from gpu_triage.read.gpu.nvlink import GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL, GPU_NVLINK_UP
+from gpu_triage.read.gpu.nvlink import GPU_NVLINK_LINK_ERRORS_TOTAL, GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL, GPU_NVLINK_UP
 from gpu_triage.read.gpu.power import GPU_POWER_WATTS
 from gpu_triage.read.registry import METRICS
 from gpu_triage.read.selection import (
@@ -30,21 +30,25 @@ SLOWLY = Config(sample_fast_seconds=15.0, sample_medium_seconds=15.0)
 POWER = GPU_POWER_WATTS.sample(1.0, "0", "GPU-a")
 DOWN, UP = (GPU_NVLINK_UP.sample(value, "0", "GPU-a", "3") for value in (0.0, 1.0))
 SENT = GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL.sample(1.0, "0", "GPU-a", "3")
+FAULTY, CLEAN = (GPU_NVLINK_LINK_ERRORS_TOTAL.sample(value, "0", "GPU-a", "3", "crc") for value in (1.0, 0.0))
 TENSOR = GPU_TENSOR_ACTIVE_RATIO.sample(0.5, "0", "GPU-a")
-ALL = (POWER, DOWN, UP, SENT, TENSOR)
+ALL = (POWER, DOWN, UP, SENT, FAULTY, CLEAN, TENSOR)
 
 
 @pytest.mark.parametrize(
     ("config", "shown"),
     [
-        (Config(), (POWER, DOWN, TENSOR)),
+        (Config(), (POWER, DOWN, FAULTY, TENSOR)),
         (Config(metrics_profile="full"), ALL),
         (Config(metrics_profile="rules"), (POWER,)),
         (Config(metrics_include=("gpu_nvlink_*",)), ALL),
         (Config(metrics_profile="rules", metrics_include=("gpu_tensor_*",)), (POWER, TENSOR)),
         (Config(metrics_exclude=("gpu_nvlink_*", "gpu_power_watts")), (TENSOR,)),
-        (Config(metrics_profile="full", metrics_exclude=("*_active_ratio",)), (POWER, DOWN, UP, SENT)),
-        (Config(metrics_include=("gpu_nvlink_*",), metrics_exclude=("gpu_nvlink_up",)), (POWER, SENT, TENSOR)),
+        (Config(metrics_profile="full", metrics_exclude=("*_active_ratio",)), (POWER, DOWN, UP, SENT, FAULTY, CLEAN)),
+        (
+            Config(metrics_include=("gpu_nvlink_*",), metrics_exclude=("gpu_nvlink_up",)),
+            (POWER, SENT, FAULTY, CLEAN, TENSOR),
+        ),
     ],
 )
 def test_a_page_shows_the_profile_and_what_is_added(config: Config, shown: tuple[object, ...]) -> None:

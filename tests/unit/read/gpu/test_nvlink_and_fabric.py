@@ -7,14 +7,13 @@ from typing import Any
 import pynvml
 import pytest
 from tests.mig_layouts import seven
-from tests.nvml_bench import Bench, BenchMaker, fills
+from tests.nvml_bench import BenchMaker, fills
 from tests.rig import only, pair, pair_with, rig
 
 from gpu_triage.read.gpu.fabric import FABRIC_FAULTS, FabricReading, read_fabric
 from gpu_triage.read.gpu.nvlink import (
     LINK_COUNT_FIELD,
     NVLINK_QUALITY,
-    STATE_FIELD,
     LinkReading,
     NvlinkQualityReader,
     NvlinkReader,
@@ -161,49 +160,6 @@ def test_a_counter_keeps_its_source_and_a_total_does_not_leap_while_a_link_is_si
     assert 0 < silent < back < 2 * silent
     assert counts[1] is None
     assert (counts[2] or 0) > (counts[0] or 0)
-
-
-def odd_links(nvml: Bench, links: int, share: float = 1, last: int = -1) -> None:
-    """Let the driver answer so many links, and a share of what those up to the last one counted."""
-
-    def change(entry: Any) -> None:
-        if entry.nvmlReturn != 0:
-            return
-        if entry.fieldId == LINK_COUNT_FIELD:
-            entry.value.ullVal = links
-        elif entry.fieldId != STATE_FIELD and entry.scopeId <= last:
-            entry.value.ullVal = int(entry.value.ullVal * share)
-
-    nvml.change_fields(change)
-
-
-@pytest.mark.parametrize("fewer", [0, 1, 3, 12, 17])
-def test_a_total_neither_falls_nor_leaps_while_the_driver_lists_fewer_links(bench: BenchMaker, fewer: int) -> None:
-    nvml, reader = bench("h100-8"), NvlinkReader()
-    sent: list[float] = []
-    for links in (18, 18, fewer, fewer, fewer, 18, 18):
-        odd_links(nvml, links)
-        total = reader.read(nvml.round()).transmit_bytes
-        if total is not None:
-            sent.append(total)
-        nvml.clock.advance(5)
-    assert len(sent) == (7 if fewer else 4)
-    assert sent == sorted(sent)
-    each_step = sent[1] - sent[0]
-    # What went over the links meanwhile is made up for when they are back, and no more.
-    assert sent[-1] - sent[0] <= 6 * each_step * 1.05
-
-
-def test_only_links_that_are_down_or_have_errors_are_shown_one_by_one(tmp_path: Path) -> None:
-    errors = 'at = "10s"\ngpu = 1\neffect = { kind = "nvlink_errors", links = [7], crc_per_hour = 3600 }'
-    with rig(pair_with(tmp_path, "h100-8", down([3], "10s"), errors), LEAN) as running:
-        running.run_to(30)
-        assert [(labels["gpu"], labels["link"]) for labels, _ in running.series("gpu_nvlink_up")] == [("0", "3")]
-        shown = [(labels["gpu"], labels["link"]) for labels, _ in running.series("gpu_nvlink_link_errors_total")]
-        assert shown == [("1", "7")]
-        assert running.series("gpu_nvlink_link_transmit_bytes_total") == []
-        assert [value for _, value in running.series("gpu_nvlink_links")] == [18.0] * 2
-        assert [value for _, value in running.series("gpu_nvlink_links_up")] == [17.0, 18.0]
 
 
 def test_links_of_a_gpu_that_mig_splits_are_unknown_and_return_with_the_whole_gpu(tmp_path: Path) -> None:
