@@ -11,9 +11,19 @@ from tests.rules.rulefile import read_rules, rule_files
 
 from gpu_triage.errors import ConfigError
 from gpu_triage.options.config import Config
-from gpu_triage.read.gpu.activity import GPU_TENSOR_ACTIVE_RATIO
-from gpu_triage.read.gpu.nvlink import GPU_NVLINK_LINK_ERRORS_TOTAL, GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL, GPU_NVLINK_UP
+from gpu_triage.read.gpu.activity import GPU_ENCODER_SESSIONS, GPU_TENSOR_ACTIVE_RATIO
+from gpu_triage.read.gpu.ecc import GPU_REPAIR_PENDING, GPU_ROW_REMAP_BANKS
+from gpu_triage.read.gpu.fabric import GPU_FABRIC_CONFIGURATION, GPU_FABRIC_FAULT
+from gpu_triage.read.gpu.modes import GPU_MEMORY_OS_MANAGED, GPU_VIRTUALIZATION_MODE
+from gpu_triage.read.gpu.nvlink import (
+    GPU_NVLINK_LINK_ERRORS_TOTAL,
+    GPU_NVLINK_LINK_SPEED_RATIO,
+    GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL,
+    GPU_NVLINK_UP,
+)
 from gpu_triage.read.gpu.power import GPU_POWER_WATTS
+from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE, GPU_THROTTLE_SECONDS_TOTAL
+from gpu_triage.read.metrics.metric import MetricSpec
 from gpu_triage.read.registry import METRICS
 from gpu_triage.read.selection import (
     EVERYTHING,
@@ -30,25 +40,21 @@ SLOWLY = Config(sample_fast_seconds=15.0, sample_medium_seconds=15.0)
 POWER = GPU_POWER_WATTS.sample(1.0, "0", "GPU-a")
 DOWN, UP = (GPU_NVLINK_UP.sample(value, "0", "GPU-a", "3") for value in (0.0, 1.0))
 SENT = GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL.sample(1.0, "0", "GPU-a", "3")
-FAULTY, CLEAN = (GPU_NVLINK_LINK_ERRORS_TOTAL.sample(value, "0", "GPU-a", "3", "crc") for value in (1.0, 0.0))
 TENSOR = GPU_TENSOR_ACTIVE_RATIO.sample(0.5, "0", "GPU-a")
-ALL = (POWER, DOWN, UP, SENT, FAULTY, CLEAN, TENSOR)
+ALL = (POWER, DOWN, UP, SENT, TENSOR)
 
 
 @pytest.mark.parametrize(
     ("config", "shown"),
     [
-        (Config(), (POWER, DOWN, FAULTY, TENSOR)),
+        (Config(), (POWER, DOWN, TENSOR)),
         (Config(metrics_profile="full"), ALL),
         (Config(metrics_profile="rules"), (POWER,)),
         (Config(metrics_include=("gpu_nvlink_*",)), ALL),
         (Config(metrics_profile="rules", metrics_include=("gpu_tensor_*",)), (POWER, TENSOR)),
         (Config(metrics_exclude=("gpu_nvlink_*", "gpu_power_watts")), (TENSOR,)),
-        (Config(metrics_profile="full", metrics_exclude=("*_active_ratio",)), (POWER, DOWN, UP, SENT, FAULTY, CLEAN)),
-        (
-            Config(metrics_include=("gpu_nvlink_*",), metrics_exclude=("gpu_nvlink_up",)),
-            (POWER, SENT, FAULTY, CLEAN, TENSOR),
-        ),
+        (Config(metrics_profile="full", metrics_exclude=("*_active_ratio",)), (POWER, DOWN, UP, SENT)),
+        (Config(metrics_include=("gpu_nvlink_*",), metrics_exclude=("gpu_nvlink_up",)), (POWER, SENT, TENSOR)),
     ],
 )
 def test_a_page_shows_the_profile_and_what_is_added(config: Config, shown: tuple[object, ...]) -> None:
@@ -57,6 +63,30 @@ def test_a_page_shows_the_profile_and_what_is_added(config: Config, shown: tuple
 
 def test_without_a_configuration_everything_is_shown() -> None:
     assert tuple(EVERYTHING.of(ALL)) == ALL
+
+
+DETAILS: tuple[tuple[MetricSpec, tuple[str, ...], float, float], ...] = (
+    (GPU_ENCODER_SESSIONS, (), 1, 0),
+    (GPU_FABRIC_CONFIGURATION, (), 2, 1),
+    (GPU_FABRIC_FAULT, ("route_recovery",), 1, 0),
+    (GPU_MEMORY_OS_MANAGED, (), 1, 0),
+    (GPU_NVLINK_LINK_ERRORS_TOTAL, ("3", "crc"), 1, 0),
+    (GPU_NVLINK_LINK_SPEED_RATIO, ("3",), 0.5, 1),
+    (GPU_NVLINK_UP, ("3",), 0, 1),
+    (GPU_REPAIR_PENDING, ("tpc",), 1, 0),
+    (GPU_ROW_REMAP_BANKS, ("low",), 1, 0),
+    (GPU_THROTTLE_ACTIVE, ("sw_thermal",), 1, 0),
+    (GPU_THROTTLE_SECONDS_TOTAL, ("reliability",), 1, 0),
+    (GPU_VIRTUALIZATION_MODE, (), 1, 0),
+)
+
+
+@pytest.mark.parametrize(("spec", "labels", "shown", "hidden"), DETAILS, ids=[spec.name for spec, *_ in DETAILS])
+def test_only_what_is_unusual_is_shown_by_default(
+    spec: MetricSpec, labels: tuple[str, ...], shown: float, hidden: float
+) -> None:
+    samples = [spec.sample(value, "0", "GPU-a", *labels) for value in (shown, hidden)]
+    assert list(Selection(Config()).of(samples)) == samples[:1]
 
 
 @pytest.mark.parametrize("config", [Config(metrics_include=("power",)), Config(metrics_exclude=("gpu_?",))])

@@ -11,15 +11,14 @@ from typing import Any, Final
 
 import pynvml
 import pytest
-from tests.nvml_bench import Bench, BenchMaker, fields_say, fills, says, shown
+from tests.nvml_bench import Bench, BenchMaker, fields_say, fills, says
 from tests.rules.cases import FOLDER
 
 from gpu_triage.driver.nvml.session import DriverVersions
 from gpu_triage.machine import Moment
 from gpu_triage.read.gpu.activity import ActivityReader
-from gpu_triage.read.gpu.power import PERIOD_PARTS, POWER_PERIOD, PowerPeriodReader, PowerPeriodReading, repetition
-from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL, ThrottleReader, ThrottleReading, counter_fields
-from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.gpu.power import PERIOD_PARTS, PowerPeriodReader, PowerPeriodReading, repetition
+from gpu_triage.read.gpu.throttle import ThrottleReader, ThrottleReading, counter_fields
 from gpu_triage_simulator import Scenario, VirtualClock
 from gpu_triage_simulator.scenario_file import read_scenario
 from gpu_triage_simulator.schema import read_toml
@@ -243,10 +242,6 @@ def test_the_step_of_a_job_is_the_period_of_its_power(bench: BenchMaker) -> None
     assert found[:99] == [NONE] * 99
     assert min(each.strength or 0.0 for each in found[105:]) > 0.8
     assert [each.seconds for each in found[105:]] == [pytest.approx(5.0, rel=0.02)] * 75
-    lines = shown(POWER_PERIOD.render(PowerPeriodReading(5.0, 0.9), GpuLabels("0", "GPU-a")))
-    labels = '{gpu="0",uuid="GPU-a"}'
-    assert lines == [f"gpu_power_period_seconds{labels} 5.0", f"gpu_power_period_strength_ratio{labels} 0.9"]
-    assert list(POWER_PERIOD.render(NONE, GpuLabels("0", "GPU-a"))) == []
 
 
 @pytest.mark.parametrize(("second", "set_back", "known"), [(168, 0.0, True), (175, 0.0, False), (150, 1.5, False)])
@@ -349,14 +344,6 @@ def test_an_older_drivers_policies_are_read_as_nanoseconds(bench: BenchMaker, fi
     nvml, reader = bench("dual-a10"), ThrottleReader(3.0)
     nvml.answer("nvmlDeviceGetFieldValues", fields_say({field: (0, "ullVal", 7_000_000_000)}))
     assert throttled(nvml, reader, 0)[reason] == 7.0
-
-
-@pytest.mark.parametrize(("seconds", "shown"), [(0.0, False), (1.0, True)])
-def test_what_is_0_on_most_cards_is_not_a_series_of_each(*, seconds: float, shown: bool) -> None:
-    default_samples = GPU_THROTTLE_SECONDS_TOTAL.default_samples
-    assert default_samples is not None
-    assert default_samples(GPU_THROTTLE_SECONDS_TOTAL.sample(seconds, "0", "GPU-a", "reliability")) is shown
-    assert default_samples(GPU_THROTTLE_SECONDS_TOTAL.sample(seconds, "0", "GPU-a", "hw_thermal"))
 
 
 def test_a_reason_the_driver_does_not_count_is_integrated(bench: BenchMaker) -> None:

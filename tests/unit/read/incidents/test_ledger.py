@@ -195,7 +195,7 @@ def test_the_largest_ledger_fits() -> None:
     assert len(INCIDENT_HISTORY.encode(Memory("b" * 36, 8, boards, (longest,) * MOST_INCIDENTS))) < MOST_BYTES
 
 
-NO_LISTS = (("boards", {}), ("boards", "all"), ("incidents", {}), ("incidents", None))
+NO_LISTS: tuple[tuple[str, Any], ...] = (("boards", {}), ("boards", "all"), ("incidents", {}), ("incidents", None))
 
 
 @pytest.mark.parametrize("content", [b"[]", b"{}", *(changed(**{key: value}) for key, value in NO_LISTS)])
