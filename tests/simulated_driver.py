@@ -15,7 +15,7 @@ from gpu_triage_simulator.simulated_nvml import SimulatedNvml
 
 def devices_of(session: Session) -> list[Device]:
     """Every GPU that an open session gives a handle for."""
-    found = (identify(index) for index in range(session.count()))
+    found = (identify(index, session.call) for index in range(session.count()))
     return [device for device in found if isinstance(device, Device)]
 
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from typing import Final
 
 from gpu_triage.driver.own_code import kept_code
@@ -54,12 +55,9 @@ class ChildProcess:
 
 def _end(child: subprocess.Popen[bytes]) -> None:
     child.kill()
-    try:
+    # One that is stuck in the kernel dies when its system call returns.
+    with suppress(subprocess.TimeoutExpired):
         child.wait(_END_SECONDS)
-    except subprocess.TimeoutExpired:
-        # Stuck in the kernel: it dies when its system call returns.
-        return
-    finally:
-        for pipe in (child.stdin, child.stdout):
-            if pipe is not None:
-                pipe.close()
+    for pipe in (child.stdin, child.stdout):
+        if pipe is not None:
+            pipe.close()

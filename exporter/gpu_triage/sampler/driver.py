@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpu_triage.driver.kernel.pci_bus import BusEvents, PciGpu, read_pci_gpus
-from gpu_triage.driver.nvml.session import CurrentCall, DriverVersions, Session
+from gpu_triage.driver.nvml.session import DriverVersions, Session
 from gpu_triage.errors import DriverReplaced, DriverUnavailable, HostReadFailed, ProbeFailed
 from gpu_triage.machine import Machine, Probe, ProbeReport
 from gpu_triage.options.config import Config
@@ -164,36 +164,34 @@ class DriverWatch:
             log.debug("PCI bus unreadable", extra={"fields": {"cause": str(failed)}})
         count: int | None = None
         error: DriverUnavailable | None = None
-        call = CurrentCall()
         try:
-            self._mark(call)
+            self._mark()
             if opens and quiet:
                 # Also closes a failed session: NVML is reference-counted, so a second initialization has no effect.
-                self.session.close(call)
+                self.session.close()
             if opens:
-                self.session.open(call)
-            self._mark(call)
-            count = self.session.count(call)
+                self.session.open()
+            self._mark()
+            count = self.session.count()
         except DriverUnavailable as unavailable:
             error = unavailable
         except Exception:  # noqa: BLE001 - as in the rounds: a bug here must not end the sampler
             error = DriverUnavailable("exception", traceback.format_exc())
         if error is not None and opens and quiet:
             # Only if quiet: GPU lanes may have calls in flight in a session that was in use.
-            self._mark(call)
-            self.session.close(call)
+            self._mark()
+            self.session.close()
         self._report(DriverLook(bus, count, error, opens))
         if error is None:
             # Last, and retried until each version is known: no GPU has to wait for the version strings.
-            self.session.read_versions(call, lambda: self._mark(call))
+            self.session.read_versions(self._mark)
 
-    def _mark(self, call: CurrentCall) -> None:
-        self.lane.mark(Step(DRIVER, call=call))
+    def _mark(self) -> None:
+        self.lane.mark(Step(DRIVER, call=self.session.call))
 
     def _shut_down(self) -> None:
-        call = CurrentCall()
-        self._mark(call)
-        self.session.close(call)
+        self._mark()
+        self.session.close()
         error = DriverUnavailable(RELEASED, "NVML is shut down on request until it is acquired again")
         self._report(DriverLook(self.bus, None, error, opened=False))
 

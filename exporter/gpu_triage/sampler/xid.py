@@ -420,9 +420,9 @@ class XidWatch:
         except Exception:  # noqa: BLE001 - as above
             failures.append("exception")
             log.warning("NVML's Xid events failed", extra={"fields": {"cause": traceback.format_exc()}})
-        failures.extend(self._events.take_failures())
-        readable = self._events.listening
-        changed, took = self._events.take_changed(), self._since(began)
+        failures += self._events.failures
+        readable, changed = self._events.listening, frozenset(self._events.changed)
+        took = self._since(began)
         self._report(
             XidNews(XidSource.NVML, (), readable, failures=tuple(failures), duration_seconds=took, changed=changed)
         )

@@ -4,14 +4,12 @@ from types import ModuleType
 
 import pytest
 
-from gpu_triage.machine import Moment
 from gpu_triage.read import baseline, exporter, gpu, host, incidents, processes, xid
 from gpu_triage.read.gpu.power import GPU_ENERGY_JOULES_TOTAL, GPU_POWER_WATTS
 from gpu_triage.read.metrics.contract import GpuCollector, HostCollector
 from gpu_triage.read.metrics.metric import MetricSpec
 from gpu_triage.read.registry import ALL_COLLECTORS, METRICS
-from gpu_triage.sampler.outcomes import Outcome, checked
-from gpu_triage.serve.exposition.encoding import Encoder, Format
+from gpu_triage.sampler.outcomes import checked
 
 GPU = ("0", "GPU-1")
 KINDS = (GpuCollector, HostCollector)
@@ -44,11 +42,3 @@ def test_samples_of_another_collectors_metric_and_a_series_that_appears_twice_ar
     for spec, said in ((GPU_ENERGY_JOULES_TOTAL, "gpu_power_watts is not declared"), (GPU_POWER_WATTS, "twice")):
         with pytest.raises(ValueError, match=said):
             checked(twice, frozenset({spec}))
-
-
-def test_two_gpus_that_claim_one_series_leave_it_once() -> None:
-    samples = ((subject, GPU_POWER_WATTS.sample(watts, *GPU)) for subject, watts in (("a", 1.0), ("b", 2.0)))
-    outcomes = [Outcome("power", subject, (sample,), Moment(0, 0)) for subject, sample in samples]
-    page = Encoder(Format.TEXT).encode(outcomes).decode()
-    (line,) = (line for line in page.splitlines() if line.startswith("gpu_power_watts{"))
-    assert line == 'gpu_power_watts{gpu="0",uuid="GPU-1"} 1.0'

@@ -11,9 +11,19 @@ from tests.rules.rulefile import read_rules, rule_files
 
 from gpu_triage.errors import ConfigError
 from gpu_triage.options.config import Config
-from gpu_triage.read.gpu.activity import GPU_TENSOR_ACTIVE_RATIO
-from gpu_triage.read.gpu.nvlink import GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL, GPU_NVLINK_UP
+from gpu_triage.read.gpu.activity import GPU_ENCODER_SESSIONS, GPU_TENSOR_ACTIVE_RATIO
+from gpu_triage.read.gpu.ecc import GPU_REPAIR_PENDING, GPU_ROW_REMAP_BANKS
+from gpu_triage.read.gpu.fabric import GPU_FABRIC_CONFIGURATION, GPU_FABRIC_FAULT
+from gpu_triage.read.gpu.modes import GPU_MEMORY_OS_MANAGED, GPU_VIRTUALIZATION_MODE
+from gpu_triage.read.gpu.nvlink import (
+    GPU_NVLINK_LINK_ERRORS_TOTAL,
+    GPU_NVLINK_LINK_SPEED_RATIO,
+    GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL,
+    GPU_NVLINK_UP,
+)
 from gpu_triage.read.gpu.power import GPU_POWER_WATTS
+from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE, GPU_THROTTLE_SECONDS_TOTAL
+from gpu_triage.read.metrics.metric import MetricSpec
 from gpu_triage.read.registry import METRICS
 from gpu_triage.read.selection import (
     EVERYTHING,
@@ -53,6 +63,30 @@ def test_a_page_shows_the_profile_and_what_is_added(config: Config, shown: tuple
 
 def test_without_a_configuration_everything_is_shown() -> None:
     assert tuple(EVERYTHING.of(ALL)) == ALL
+
+
+DETAILS: tuple[tuple[MetricSpec, tuple[str, ...], float, float], ...] = (
+    (GPU_ENCODER_SESSIONS, (), 1, 0),
+    (GPU_FABRIC_CONFIGURATION, (), 2, 1),
+    (GPU_FABRIC_FAULT, ("route_recovery",), 1, 0),
+    (GPU_MEMORY_OS_MANAGED, (), 1, 0),
+    (GPU_NVLINK_LINK_ERRORS_TOTAL, ("3", "crc"), 1, 0),
+    (GPU_NVLINK_LINK_SPEED_RATIO, ("3",), 0.5, 1),
+    (GPU_NVLINK_UP, ("3",), 0, 1),
+    (GPU_REPAIR_PENDING, ("tpc",), 1, 0),
+    (GPU_ROW_REMAP_BANKS, ("low",), 1, 0),
+    (GPU_THROTTLE_ACTIVE, ("sw_thermal",), 1, 0),
+    (GPU_THROTTLE_SECONDS_TOTAL, ("reliability",), 1, 0),
+    (GPU_VIRTUALIZATION_MODE, (), 1, 0),
+)
+
+
+@pytest.mark.parametrize(("spec", "labels", "shown", "hidden"), DETAILS, ids=[spec.name for spec, *_ in DETAILS])
+def test_only_what_is_unusual_is_shown_by_default(
+    spec: MetricSpec, labels: tuple[str, ...], shown: float, hidden: float
+) -> None:
+    samples = [spec.sample(value, "0", "GPU-a", *labels) for value in (shown, hidden)]
+    assert list(Selection(Config()).of(samples)) == samples[:1]
 
 
 @pytest.mark.parametrize("config", [Config(metrics_include=("power",)), Config(metrics_exclude=("gpu_?",))])

@@ -371,29 +371,6 @@ def test_the_real_clock_has_a_thread_that_follows_it() -> None:
     assert not follows.is_alive()
 
 
-@pytest.mark.slow
-def test_a_reader_never_sees_half_a_file() -> None:
-    clock = VirtualClock()
-    torn: list[str] = []
-    ended = threading.Event()
-
-    with simulated_machine(load_scenario("dual-a10"), clock=clock) as simulated:
-
-        def read() -> None:
-            while not ended.is_set():
-                text = (simulated.machine.procfs / "stat").read_text()
-                if "procs_blocked" not in text:
-                    torn.append(text)
-
-        thread = threading.Thread(target=read)
-        thread.start()
-        for _ in range(200):
-            clock.advance(1)
-        ended.set()
-        thread.join()
-    assert torn == []
-
-
 def test_the_kernel_log_begins_anew_with_a_boot_for_its_readers_too(tmp_path: Path) -> None:
     clock = VirtualClock()
     xid, later = (

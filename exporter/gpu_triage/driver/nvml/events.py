@@ -7,14 +7,14 @@ a backoff with the GPUs that then accept registration.
 import ctypes
 import math
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pynvml
 
-from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 from gpu_triage.driver.nvml.nvml_errors import GPU_GONE, MALFORMED, UNSUPPORTED, name_of
-from gpu_triage.driver.nvml.session import CurrentCall, Device
+from gpu_triage.driver.nvml.session import CurrentCall, Device, bus_id_of
 from gpu_triage.machine import Clock
 
 ROUND_EVENTS: Final = 64  # maximum events fetched per round; the driver keeps the rest for the next
@@ -42,8 +42,8 @@ class XidEvent:
 class XidEvents:
     """Polls Xid events of GPUs. Not thread-safe: only one lane calls it.
 
-    `failures` has an error name for each failure, `changed` the UUIDs of GPUs that became unavailable or changed their
-    recovery action; both since they were last taken. `call` is the NVML call in progress.
+    Of this round, which begins with `listen`, `failures` has an error name for each failure, and `changed` the UUIDs of
+    GPUs that became unavailable or changed their recovery action. `call` is the NVML call in progress.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -71,6 +71,8 @@ class XidEvents:
 
         A GPU without support for Xid events is not a failure. A lost GPU stays registered until a new session.
         """
+        self.failures.clear()
+        self.changed.clear()
         now = self._clock.now().monotonic
         wanted = {_address(device.handle): device for device in devices}
         for address in tuple(wanted):
@@ -80,8 +82,7 @@ class XidEvents:
             return
         try:
             if self._set is None:
-                self.call.function = "nvmlEventSetCreate"
-                self._set = pynvml.nvmlEventSetCreate()
+                self._set = self.call.make("nvmlEventSetCreate")
                 self._drained_at = now
         except (pynvml.NVMLError, *MALFORMED) as error:
             self._fail(error)
@@ -96,8 +97,7 @@ class XidEvents:
                 return
             asked_at = self._clock.now().monotonic
             try:
-                self.call.function = "nvmlEventSetWait_v2"
-                event = pynvml.nvmlEventSetWait_v2(self._set, 0)
+                event = self.call.make("nvmlEventSetWait_v2", self._set, 0)
             except (pynvml.NVMLError, *MALFORMED) as error:
                 if getattr(error, "value", None) != pynvml.NVML_ERROR_TIMEOUT:
                     self._fail(error)
@@ -115,23 +115,12 @@ class XidEvents:
         self._refused_until.clear()
         self._again_at = 0.0
 
-    def take_failures(self) -> tuple[str, ...]:
-        failures = tuple(self.failures)
-        self.failures.clear()
-        return failures
-
-    def take_changed(self) -> frozenset[str]:
-        changed = frozenset(self.changed)
-        self.changed.clear()
-        return changed
-
     def _register(self, address: int, device: Device, now: float) -> None:
         try:
-            self.call.function = "nvmlDeviceGetSupportedEventTypes"
-            supported = pynvml.nvmlDeviceGetSupportedEventTypes(device.handle) & (_XID | _LOOK_AT_ONCE)
+            known = self.call.make("nvmlDeviceGetSupportedEventTypes", device.handle)
+            supported = known & (_XID | _LOOK_AT_ONCE)
             if supported & _XID:
-                self.call.function = "nvmlDeviceRegisterEvents"
-                pynvml.nvmlDeviceRegisterEvents(device.handle, supported, self._set)
+                self.call.make("nvmlDeviceRegisterEvents", device.handle, supported, self._set)
                 self._gpus[address] = device
             else:
                 self._refused_until[address] = math.inf
@@ -143,8 +132,10 @@ class XidEvents:
                 self.failures.append(_name(error))
 
     def _xid_of(self, event: Any) -> XidEvent | None:
-        if event.eventType & _LOOK_AT_ONCE and (changed := self._gpus.get(_address(event.device))) is not None:
-            self.changed.add(changed.uuid)
+        device = self._gpus.get(_address(event.device))
+        uuid = None if device is None else device.uuid
+        if event.eventType & _LOOK_AT_ONCE and uuid is not None:
+            self.changed.add(uuid)
         if not event.eventType & _XID:
             return None
         if event.eventData > MOST_XID:
@@ -152,8 +143,6 @@ class XidEvents:
             self.failures.append("implausible")
             return None
         now = self._clock.now().monotonic
-        device = self._gpus.get(_address(event.device))
-        uuid = None if device is None else device.uuid
         gpu = self._bus_id_of(event.device) if device is None else device.pci_bus_id or device.uuid
         if gpu is None:
             return None
@@ -162,8 +151,7 @@ class XidEvents:
     def _bus_id_of(self, handle: Any) -> str | None:
         """Look up the bus ID of a GPU by a handle that was not registered."""
         try:
-            bus_id = pynvml.nvmlDeviceGetPciInfo(handle).busId
-            return normalize_bus_id(bus_id.decode() if isinstance(bus_id, bytes) else bus_id)
+            return bus_id_of(handle, self.call)
         except (pynvml.NVMLError, *MALFORMED) as error:
             self.failures.append(_name(error))
             return None
@@ -182,12 +170,9 @@ class XidEvents:
         self._gpus.clear()
         if event_set is None:
             return
-        try:
-            self.call.function = "nvmlEventSetFree"
-            pynvml.nvmlEventSetFree(event_set)
-        except (pynvml.NVMLError, *MALFORMED):
-            # Either it is already freed, or NVML is gone.
-            return
+        # It may be freed already, or NVML gone.
+        with suppress(pynvml.NVMLError, *MALFORMED):
+            self.call.make("nvmlEventSetFree", event_set)
 
 
 def _address(handle: Any) -> int:

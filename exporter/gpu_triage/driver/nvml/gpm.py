@@ -1,16 +1,12 @@
 """GPM, the driver's SM performance counters: metrics between two samples. Only this module uses the GPM structs."""
 
-from __future__ import annotations
-
-import weakref
 from collections.abc import Mapping
-from ctypes import sizeof
+from contextlib import suppress
 from typing import Any, Final
 
 import pynvml
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
-from gpu_triage.driver.nvml.lists import plain
 from gpu_triage.driver.nvml.nvml_errors import EMPTY, GPU_GONE, MALFORMED, UNSUPPORTED, name_of
 from gpu_triage.errors import GpuUnavailable
 from gpu_triage.machine import Clock, Moment
@@ -44,20 +40,15 @@ _ABSENT: Final = UNSUPPORTED | EMPTY | {pynvml.NVML_ERROR_INVALID_ARGUMENT}
 _MOST_PERCENT: Final = 101
 """Slightly over 100 is possible: a rate is computed from two counters not read at exactly the same time."""
 
-_Metric: Final = plain(pynvml.c_nvmlGpmMetric_t)
-
 
 class GpmMetrics:
     """The request struct for a set of metrics; 19 kB, so it is reused. Not thread-safe."""
 
-    __slots__ = ("_entries", "_ids", "_request")
+    __slots__ = ("_ids", "_request")
 
     def __init__(self, *ids: int) -> None:
         self._ids = ids
         self._request: Any = pynvml.c_nvmlGpmMetricsGet_t()
-        first, size = pynvml.c_nvmlGpmMetricsGet_t.metrics.offset, sizeof(_Metric)
-        # Shares memory with the request's own entries.
-        self._entries = [_Metric.from_buffer(self._request, first + size * place) for place in range(len(ids))]
 
     def between(self, inquiry: Inquiry, older: Any, newer: Any) -> Mapping[int, float]:
         """Compute metrics between two samples by ID: ratios 0-1, or bytes per second for traffic."""
@@ -65,14 +56,14 @@ class GpmMetrics:
         request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
         request.numMetrics = len(self._ids)
         request.sample1, request.sample2 = older, newer
-        for metric, wanted in zip(self._entries, self._ids, strict=True):
+        for metric, wanted in zip(request.metrics, self._ids, strict=False):
             metric.metricId = wanted
             # Reset, so that an entry the driver does not write is not mistaken for the last round's answer.
             metric.nvmlReturn = pynvml.NVML_ERROR_NO_DATA
         if inquiry.ask_library("nvmlGpmMetricsGet", request, about=self._ids) is None:
             return {}
         values: dict[int, float] = {}
-        for metric, wanted in zip(self._entries, self._ids, strict=True):
+        for metric, wanted in zip(request.metrics, self._ids, strict=False):
             code = metric.nvmlReturn
             if code == pynvml.NVML_SUCCESS:
                 value = _in_base_units(inquiry, wanted, metric.value)
@@ -105,8 +96,10 @@ class GpmMeter:
         self._metrics = metrics
         self._max_gap_seconds = max_gap_seconds
         self._instance = instance
-        self._older: _Sample | None = None
-        self._spare: _Sample | None = None
+        self._library = pynvml.nvmlLib
+        # Driver buffers (nvmlGpmSampleAlloc).
+        self._older: Any | None = None
+        self._spare: Any | None = None
         self._sampled_at = 0.0
         self._last: Mapping[int, float] = {}
         self.spanned_seconds = 0.0
@@ -131,48 +124,28 @@ class GpmMeter:
         self._older, self._spare = sample, older
         self._sampled_at = clock.now().monotonic
         if older is not None and self._sampled_at - since <= self._max_gap_seconds:
-            self._last = self._metrics.between(inquiry, older.pointer, sample.pointer)
+            self._last = self._metrics.between(inquiry, older, sample)
             self.spanned_seconds = self._sampled_at - since
         return self._last
 
     def close(self) -> None:
+        """Free the samples (nvmlGpmSampleFree)."""
         for sample in (self._older, self._spare):
-            if sample is not None:
-                sample.free()
+            # To another library that was loaded since, this address is invalid, or another buffer.
+            if sample is not None and pynvml.nvmlLib is self._library:
+                # If the library does not accept the buffer, nothing else can be done.
+                with suppress(pynvml.NVMLError, *MALFORMED):
+                    pynvml.nvmlGpmSampleFree(sample)
         self._older = self._spare = None
         self._last = {}
 
-    def _take(self, inquiry: Inquiry) -> _Sample | None:
+    def _take(self, inquiry: Inquiry) -> Any | None:
         if self._spare is None:
-            pointer = inquiry.ask_library("nvmlGpmSampleAlloc")
-            if pointer is None:
-                return None
-            self._spare = _Sample(pointer)
+            self._spare = inquiry.ask_library("nvmlGpmSampleAlloc")
+        if self._spare is None:
+            return None
         if self._instance is None:
-            taken = inquiry.ask("nvmlGpmSampleGet", self._spare.pointer)
+            taken = inquiry.ask("nvmlGpmSampleGet", self._spare)
         else:
-            taken = inquiry.ask("nvmlGpmMigSampleGet", self._instance, self._spare.pointer)
+            taken = inquiry.ask("nvmlGpmMigSampleGet", self._instance, self._spare)
         return None if taken is None else self._spare
-
-
-class _Sample:
-    """A driver buffer (nvmlGpmSampleAlloc), freed at the latest when garbage-collected."""
-
-    __slots__ = ("__weakref__", "free", "pointer")
-
-    def __init__(self, pointer: Any) -> None:
-        self.pointer = pointer
-        self.free = weakref.finalize(self, _free, pointer, pynvml.nvmlLib)
-        # At process exit the memory is released anyway, and NVML may already be gone.
-        self.free.atexit = False
-
-
-def _free(pointer: Any, library: object) -> None:
-    if pynvml.nvmlLib is not library:
-        # Another library was loaded since; to it this address is invalid, or another buffer.
-        return
-    try:
-        pynvml.nvmlGpmSampleFree(pointer)
-    except (pynvml.NVMLError, *MALFORMED):
-        # If the library does not accept the buffer, nothing else can be done.
-        return

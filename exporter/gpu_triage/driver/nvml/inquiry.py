@@ -3,7 +3,7 @@
 import ctypes
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import pynvml
@@ -17,7 +17,9 @@ _NO_VALUE: Final = frozenset({0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})  # NVML_VALUE_NOT
 _NO_SIGNED_VALUE: Final = -1
 """The same as a signed number. Only in offsets may -1 be valid."""
 
-_INVALID_ARGUMENT: Final = nvml_errors.name_of(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+_OF_FIELDS: Final = frozenset({pynvml.NVML_ERROR_INVALID_ARGUMENT})
+"""Code of drivers that do not know a field; older ones may return it for the whole call."""
+_OF_ROOT: Final = frozenset({pynvml.NVML_ERROR_NO_PERMISSION})
 
 _MOST_FIELDS: Final = 128  # in one call; drivers take more
 
@@ -38,15 +40,16 @@ class Inquiry:
         self.device = device
         self.call = call or CurrentCall()  # the NVML call in progress
         self.failures: list[str] = []  # error names so far, one entry per failed call
-        self.answered = 0  # number of calls the driver answered, including with "not supported"
+        self.answered = 0  # number of answers by the driver, including "not supported"
 
-    def ask(self, function: str, *args: Any) -> Any | None:
+    def ask(self, function: str, *args: Any, absent: Collection[int] = ()) -> Any | None:
         """Call `pynvml.<function>(handle, *args)`; return None if unsupported, failed or not available.
 
-        Structs to be filled are passed by reference, since pynvml does not do this itself.
+        Structs to be filled are passed by reference, since pynvml does not do this itself. Codes in `absent` mean
+        unsupported, too.
         """
         passed = (ctypes.byref(arg) if isinstance(arg, ctypes.Structure) else arg for arg in args)
-        return self._ask(function, (self.device.handle, *passed), _question(function, args))
+        return self._ask(function, (self.device.handle, *passed), _question(function, args), absent=absent)
 
     def ask_library(self, function: str, *args: Any, about: tuple[int, ...] = ()) -> Any | None:
         """Like `ask`, for functions about this GPU that take no device handle.
@@ -61,6 +64,7 @@ class Inquiry:
         args: tuple[Any, ...],
         question: tuple[object, ...],
         wrapper: Callable[..., Any] | None = None,
+        absent: Collection[int] = (),
     ) -> Any | None:
         if question in self.device.unsupported:
             return None
@@ -68,15 +72,10 @@ class Inquiry:
         try:
             answer = (wrapper or getattr(pynvml, function))(*args)
         except pynvml.NVMLError as error:
-            self._failed(function, error.value, question)
+            self._failed(function, error.value, question, absent)
             return None
-        except nvml_errors.MALFORMED as error:
-            if isinstance(error, pynvml.NVMLLibraryMismatchError):
-                # The unversioned process lists raise this if the symbol is missing.
-                self.answered += 1
-                self.device.unsupported.add(question)
-            else:
-                self.failures.append("malformed")
+        except nvml_errors.MALFORMED:
+            self.failures.append("malformed")
             return None
         self.answered += 1
         return _decoded(answer)
@@ -91,13 +90,7 @@ class Inquiry:
 
     def ask_privileged(self, function: str, *args: Any) -> Any | None:
         """Like `ask`, for calls the driver only allows root: "no permission" means unsupported, not failed."""
-        before = len(self.failures)
-        answer = self.ask(function, *args)
-        if self.failures[before:] == [nvml_errors.name_of(pynvml.NVML_ERROR_NO_PERMISSION)]:
-            del self.failures[before:]
-            self.answered += 1
-            self.device.unsupported.add(_question(function, args))
-        return answer
+        return self.ask(function, *args, absent=_OF_ROOT)
 
     def first(self, *functions: str, args: tuple[Any, ...] = ()) -> Any | None:
         for function in functions:
@@ -141,7 +134,9 @@ class Inquiry:
 
     def _field_values(self, wanted: list[FieldId]) -> dict[FieldId, float]:
         question = ("field", wanted[0]) if len(wanted) == 1 else ("fields", *wanted)
-        answers = self._field_answers(wanted, question)
+        answers = self._ask(
+            "nvmlDeviceGetFieldValues", (self.device.handle, wanted), question, read_fields, absent=_OF_FIELDS
+        )
         values: dict[FieldId, float] = {}
         if answers is None and question in self.device.unsupported and len(wanted) > 1:
             # A call may be rejected as a whole if none of its fields is available; others may work on their own.
@@ -160,24 +155,9 @@ class Inquiry:
                     self.failures.append("malformed")
                 elif value not in _NO_VALUE:
                     values[wanted_id] = value
-            elif code in nvml_errors.UNSUPPORTED or code == pynvml.NVML_ERROR_INVALID_ARGUMENT:
-                # Drivers that do not know the field return "invalid argument".
-                self.device.unsupported.add(("field", wanted_id))
-            elif code not in nvml_errors.EMPTY:
-                self._failed(f"field {wanted_id}", code, ("field", wanted_id))
+            else:
+                self._failed(f"field {wanted_id}", code, ("field", wanted_id), _OF_FIELDS)
         return values
-
-    def _field_answers(self, wanted: list[FieldId], question: tuple[object, ...]) -> Sequence[Any] | None:
-        before = len(self.failures)
-        answers: Sequence[Any] | None = self._ask(
-            "nvmlDeviceGetFieldValues", (self.device.handle, wanted), question, read_fields
-        )
-        if self.failures[before:] == [_INVALID_ARGUMENT]:
-            # Older drivers may reject the whole call, not only the unknown ID, with "invalid argument".
-            del self.failures[before:]
-            self.answered += 1
-            self.device.unsupported.add(question)
-        return answers
 
     def within(self, value: N | None, low: float, high: float) -> N | None:
         """Return `value` if within [low, high]; else None, recorded as ``implausible``: a sentinel or garbage."""
@@ -196,19 +176,18 @@ class Inquiry:
         state = self.within(value, 0, 1)
         return None if state is None else bool(state)
 
-    def _failed(self, function: str, code: int, question: tuple[object, ...]) -> None:
-        if code in nvml_errors.UNSUPPORTED:
+    def _failed(self, function: str, code: int, question: tuple[object, ...], absent: Collection[int]) -> None:
+        if code in nvml_errors.UNSUPPORTED or code in absent:
             self.answered += 1
             self.device.unsupported.add(question)
-            return
-        if code in nvml_errors.EMPTY:
+        elif code in nvml_errors.EMPTY:
             self.answered += 1
-            return
-        if code in nvml_errors.GPU_GONE:
+        elif code in nvml_errors.GPU_GONE:
             raise GpuUnavailable(nvml_errors.name_of(code), function)
-        if code in nvml_errors.DRIVER_GONE:
+        elif code in nvml_errors.DRIVER_GONE:
             raise nvml_errors.driver_unavailable(pynvml.NVMLError(code))
-        self.failures.append(nvml_errors.name_of(code))
+        else:
+            self.failures.append(nvml_errors.name_of(code))
 
 
 def _decoded(answer: Any) -> Any:

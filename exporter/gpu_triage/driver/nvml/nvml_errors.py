@@ -47,7 +47,7 @@ DRIVER_GONE: Final = frozenset(
 
 MALFORMED: Final = (
     *(TypeError, ValueError, AttributeError, KeyError, IndexError, OverflowError, MemoryError),
-    *(ctypes.ArgumentError, pynvml.NVMLLibraryMismatchError),
+    ctypes.ArgumentError,
 )
 """What pynvml's wrappers raise, besides NVMLError, for an unexpected answer or library."""
 

@@ -19,7 +19,7 @@ from typing import Final
 from gpu_triage.driver.child import ChildNotStarted, ChildProcess
 from gpu_triage.driver.crash import ending, explained
 from gpu_triage.driver.nvml.inquiry import Inquiry
-from gpu_triage.driver.nvml.session import Device, Session, identify
+from gpu_triage.driver.nvml.session import CurrentCall, Device, Session, identify
 from gpu_triage.errors import DriverUnavailable, GpuUnavailable, ProbeFailed
 from gpu_triage.machine import ProbeReport, SystemNvml
 
@@ -128,7 +128,7 @@ def _look() -> dict[str, object]:
 
 def _ask(index: int, found: dict[str, int]) -> None:
     try:
-        gpu = identify(index)
+        gpu = identify(index, CurrentCall())
         if isinstance(gpu, Device) and _answers(Inquiry(gpu)):
             found[gpu.uuid] = index
     except DriverUnavailable:

@@ -1,6 +1,7 @@
 """The NVML session and its GPUs."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -51,9 +52,14 @@ Identity = Device | DeniedDevice  # result of looking up one of the GPUs that NV
 
 @dataclass(slots=True)
 class CurrentCall:
-    """The NVML function being called, or called last; used to report what a hung call is waiting for."""
+    """Calls NVML, and has the function being called, or called last: what a hung call is waiting for."""
 
     function: str = ""
+
+    def make(self, function: str, *args: Any) -> Any:
+        """Call `pynvml.<function>(*args)`."""
+        self.function = function
+        return getattr(pynvml, function)(*args)
 
 
 class Session:
@@ -61,11 +67,12 @@ class Session:
 
     def __init__(self, library: NvmlLibrary) -> None:
         self._library = library
+        self.call = CurrentCall()
         self.versions = DriverVersions(None, None, None)
         self._references = 0
 
-    def open(self, call: CurrentCall | None = None) -> None:
-        """Load the library and initialize NVML (nvmlInitWithFlags); `call` records the call in progress."""
+    def open(self) -> None:
+        """Load the library and initialize NVML (nvmlInitWithFlags)."""
         try:
             stand_in = self._library.load()
             if stand_in is not None and pynvml.nvmlLib is not stand_in:
@@ -74,8 +81,7 @@ class Session:
                 pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001
             if pynvml.nvmlLib is None:
                 refuse_cut_short()
-            _note(call, "nvmlInitWithFlags")
-            pynvml.nvmlInit()
+            self.call.make("nvmlInitWithFlags", 0)
             self._references += 1
         except pynvml.NVMLError as error:
             raise driver_unavailable(error) from error
@@ -83,33 +89,29 @@ class Session:
             raise DriverUnavailable("library_invalid", f"libnvidia-ml.so.1: {error}") from error
         self.versions = DriverVersions(None, None, None)
 
-    def read_versions(self, call: CurrentCall | None = None, begin: Callable[[], None] = lambda: None) -> None:
+    def read_versions(self, begin: Callable[[], None] = lambda: None) -> None:
         """Read the versions that are not known yet (nvmlSystemGetDriverVersion and similar). Never raises."""
         known = self.versions
         begin()
-        driver = known.driver or _version("nvmlSystemGetDriverVersion", call)
+        driver = known.driver or self._answer("nvmlSystemGetDriverVersion")
         begin()
-        cuda = known.cuda or _cuda_version(call)
+        cuda = known.cuda or _cuda_version(self._answer("nvmlSystemGetCudaDriverVersion_v2"))
         begin()
-        self.versions = DriverVersions(driver, cuda, known.nvml or _version("nvmlSystemGetNVMLVersion", call))
+        self.versions = DriverVersions(driver, cuda, known.nvml or self._answer("nvmlSystemGetNVMLVersion"))
 
-    def close(self, call: CurrentCall | None = None) -> None:
+    def close(self) -> None:
         """Shut NVML down (nvmlShutdown) once per `open`; handles become invalid. Never raises."""
-        _note(call, "nvmlShutdown")
         # NVML is reference-counted: until the count is 0, the GPUs stay open and a new nvmlInit has no effect.
         while self._references:
             self._references -= 1
-            try:
-                pynvml.nvmlShutdown()
-            except (pynvml.NVMLError, *MALFORMED):
-                # Either it is already shut down, or the driver is gone.
-                continue
+            # It may be shut down already, or the driver gone.
+            with suppress(pynvml.NVMLError, *MALFORMED):
+                self.call.make("nvmlShutdown")
 
-    def count(self, call: CurrentCall | None = None) -> int:
+    def count(self) -> int:
         """Number of GPUs NVML counts, reachable or not (nvmlDeviceGetCount); at most MAX_GPUS."""
-        _note(call, "nvmlDeviceGetCount")
         try:
-            count: int = pynvml.nvmlDeviceGetCount()
+            count: int = self.call.make("nvmlDeviceGetCount")
         except pynvml.NVMLError as error:
             raise driver_unavailable(error) from error
         except MALFORMED as error:
@@ -118,26 +120,34 @@ class Session:
             raise DriverUnavailable("library_invalid", f"nvmlDeviceGetCount reports {count} GPUs")
         return count
 
+    def _answer(self, function: str) -> Any | None:
+        try:
+            return _text(self.call.make(function))
+        except (pynvml.NVMLError, *MALFORMED):
+            return None
 
-def identify(index: int, call: CurrentCall | None = None) -> Identity:
+
+def identify(index: int, call: CurrentCall) -> Identity:
     """Identify one of the GPUs that NVML counts."""
     try:
-        _note(call, "nvmlDeviceGetHandleByIndex")
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        _note(call, "nvmlDeviceGetUUID")
-        uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
+        handle = call.make("nvmlDeviceGetHandleByIndex", index)
+        uuid = _text(call.make("nvmlDeviceGetUUID", handle))
     except pynvml.NVMLError as error:
         if error.value in DRIVER_GONE:
             raise driver_unavailable(error) from error
         return DeniedDevice(index, name_of(error.value))
     except MALFORMED:
         return DeniedDevice(index, "malformed")
-    _note(call, "nvmlDeviceGetPciInfo")
     try:
-        bus_id = normalize_bus_id(_text(pynvml.nvmlDeviceGetPciInfo(handle).busId))
+        bus_id = bus_id_of(handle, call)
     except (pynvml.NVMLError, *MALFORMED):
         bus_id = None
     return Device(index, uuid, bus_id, handle)
+
+
+def bus_id_of(handle: Any, call: CurrentCall) -> str:
+    """PCI address of a GPU as in sysfs (nvmlDeviceGetPciInfo); raises NVMLError, or one of MALFORMED."""
+    return normalize_bus_id(_text(call.make("nvmlDeviceGetPciInfo", handle).busId))
 
 
 def version_numbers(version: str | None) -> tuple[int, ...]:
@@ -154,27 +164,10 @@ def version_numbers(version: str | None) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def _note(call: CurrentCall | None, function: str) -> None:
-    if call is not None:
-        call.function = function
-
-
-def _text(raw: str | bytes) -> str:
+def _text(raw: Any) -> Any:
     return raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
 
 
-def _version(function: str, call: CurrentCall | None) -> str | None:
-    _note(call, function)
-    try:
-        return _text(getattr(pynvml, function)())
-    except (pynvml.NVMLError, *MALFORMED):
-        return None
-
-
-def _cuda_version(call: CurrentCall | None) -> str | None:
-    _note(call, "nvmlSystemGetCudaDriverVersion")
-    try:
-        number = pynvml.nvmlSystemGetCudaDriverVersion_v2()
-    except (pynvml.NVMLError, *MALFORMED):
-        return None
-    return f"{number // 1000}.{number % 1000 // 10}" if 0 < number < _MOST_CUDA_VERSION else None
+def _cuda_version(number: int | None) -> str | None:
+    """``13.0`` for 13000."""
+    return f"{number // 1000}.{number % 1000 // 10}" if number and 0 < number < _MOST_CUDA_VERSION else None

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 from ctypes import c_uint
-from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import pynvml
 
@@ -15,9 +14,6 @@ MEMORY_V2: Final[int] = pynvml.nvmlMemory_v2
 
 _BUSES: Final = 256  # per PCI domain
 FABRIC_COMPLETED: Final = 3  # NVML_GPU_FABRIC_STATE_COMPLETED: joining has finished, successfully or not
-_UNICAST: Final = 0
-"""NVML_GPU_FABRIC_CLIQUE_TYPE_UNICAST_POINTER: the clique of GPUs that can access each other's memory."""
-
 _BYTE: Final = 0xFF
 """nvmlGpuFabricState_t is one byte in C. pynvml reads four; the other three are padding that may not be zeroed."""
 
@@ -63,45 +59,17 @@ def repairs_pending(inquiry: Inquiry) -> Sequence[bool | None]:
     return [inquiry.flag(pending) for pending in answer or ()]
 
 
-@dataclass(frozen=True, slots=True)
-class FabricInfo:
-    """NVSwitch fabric state as reported by the driver, in NVML's numbers."""
+def fabric_info(inquiry: Inquiry) -> Any | None:
+    """Read the state in an NVSwitch fabric (nvmlDeviceGetGpuFabricInfoV) as a struct; None if unsupported or failed.
 
-    state: int
-    status: int  # nvmlReturn_t of joining the fabric; only meaningful once the state is "completed"
-    health_summary: int | None  # None if the driver does not report it
-    # NVML_GPU_FABRIC_HEALTH_MASK_* fields, each 0 if unsupported; 0 if the driver does not report it.
-    health_mask: int = 0
-    cluster_uuid: str = ""  # of a fabric that spans several hosts; "" within one host
-    clique: int = 0  # ID of the group of GPUs in that fabric that can reach each other
-
-
-def fabric_info(inquiry: Inquiry) -> FabricInfo | None:
-    """Read the fabric state (nvmlDeviceGetGpuFabricInfoV, else …_v4); None if unsupported or failed.
-
-    Version 3 of the struct adds the health summary, version 2 is for drivers before r570. Version 4 has its own
-    function and lists cliques by type; it is used if a driver no longer supports the others.
+    It is a c_nvmlGpuFabricInfo_v3_t, or before r570 a …_v2_t, which lacks healthSummary.
     """
     for struct in (pynvml.c_nvmlGpuFabricInfo_v3_t, pynvml.c_nvmlGpuFabricInfo_v2_t):
         info = struct()
         if inquiry.ask("nvmlDeviceGetGpuFabricInfoV", info) is not None:
-            summary = getattr(info, "healthSummary", None)
-            mask = 0 if summary is None else info.healthMask
-            cluster = _uuid(bytes(info.clusterUuid))
-            return FabricInfo(info.state & _BYTE, info.status, summary, mask, cluster, info.cliqueId)
-    return _fabric_info_v4(inquiry)
-
-
-def _fabric_info_v4(inquiry: Inquiry) -> FabricInfo | None:
-    if not hasattr(pynvml, "c_nvmlGpuFabricInfo_v4_t"):
-        return None  # nvidia-ml-py before 13.610
-    info = pynvml.c_nvmlGpuFabricInfo_v4_t()
-    if inquiry.ask("nvmlDeviceGetGpuFabricInfo_v4", info) is None:
-        return None
-    cliques = [clique.id for clique in info.cliques[: info.numCliques] if clique.type == _UNICAST]
-    cluster = _uuid(bytes(info.clusterUuid))
-    clique = cliques[0] if cliques else 0
-    return FabricInfo(info.state, info.status, info.healthSummary, info.healthMask, cluster, clique)
+            info.state &= _BYTE
+            return info
+    return None
 
 
 def power_profile_masks(inquiry: Inquiry) -> tuple[Sequence[int], Sequence[int]] | None:
@@ -110,12 +78,6 @@ def power_profile_masks(inquiry: Inquiry) -> tuple[Sequence[int], Sequence[int]]
     if inquiry.ask("nvmlDeviceWorkloadPowerProfileGetCurrentProfiles", profiles) is None:
         return None
     return profiles.requestedProfilesMask.mask, profiles.enforcedProfilesMask.mask
-
-
-def _uuid(raw: bytes) -> str:
-    """Format a UUID like nvidia-smi; "" if all zeros, which means none."""
-    digits = raw.hex()
-    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])) if any(raw) else ""
 
 
 def in_fabric(inquiry: Inquiry) -> bool:

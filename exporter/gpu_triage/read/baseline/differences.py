@@ -176,13 +176,9 @@ def changes(recorded: HostFacts, now: HostFacts) -> tuple[Comparison, ...]:
 
 def match(recorded: Iterable[GpuFacts], now: Iterable[GpuFacts]) -> tuple[GpuPair, ...]:
     """Pair the GPUs of both sides by UUID, then by slot; sorted by slot, including missing GPUs."""
-    before = {gpu.uuid: gpu for gpu in recorded}
-    after = {gpu.uuid: gpu for gpu in now}
-    pairs = [GpuPair(gpu, after[uuid]) for uuid, gpu in before.items() if uuid in after]
-    gone = {gpu.pci_bus_id: gpu for uuid, gpu in before.items() if uuid not in after}
-    for uuid, gpu in after.items():
-        if uuid not in before:
-            pairs.append(GpuPair(gone.pop(gpu.pci_bus_id, None) if gpu.pci_bus_id else None, gpu))
+    before, after = ({gpu.uuid: gpu for gpu in gpus} for gpus in (recorded, now))
+    gone = {gpu.pci_bus_id: gpu for uuid, gpu in before.items() if gpu.pci_bus_id and uuid not in after}
+    pairs = [GpuPair(before.get(uuid) or gone.pop(gpu.pci_bus_id, None), gpu) for uuid, gpu in after.items()]
     matched = {pair.recorded.uuid for pair in pairs if pair.recorded}
     pairs += [GpuPair(gpu, None) for uuid, gpu in before.items() if uuid not in matched]
     return tuple(sorted(pairs, key=lambda pair: (pair.latest.pci_bus_id, pair.latest.uuid)))

@@ -25,7 +25,7 @@ from gpu_triage.read.gpu.ecc import MEMORY_REPAIR
 from gpu_triage.read.gpu.identity import IDENTITY
 from gpu_triage.read.gpu.modes import MODES
 from gpu_triage.read.gpu.nvlink import NVLINK, NvlinkReading
-from gpu_triage.read.gpu.pcie import PCIE, PCIE_LIMITS, PcieLimitsReading
+from gpu_triage.read.gpu.pcie import PCIE, PCIE_LIMITS, PcieLimitsReading, expectation_of
 from gpu_triage.read.gpu.power import CLOCK_TARGETS, LIMITS, POWER
 from gpu_triage.read.gpu.topology import NIC_TOPOLOGY, TOPOLOGY, TopologyReading
 from gpu_triage.read.host.platform import PLATFORM, PlatformReading
@@ -220,10 +220,9 @@ def _gpu_facts(gpu: GpuReadings, levels: _Levels, split: frozenset[str]) -> GpuF
 
 def _link_facts(limits: PcieLimitsReading) -> LinkFacts:
     """Hardware limits, not configured or recorded expectations, which must not be compared with themselves."""
-    return LinkFacts(
-        *(limits.expected_generation, limits.expected_width, limits.device_generation, limits.device_width),
-        *(limits.slot_generation, limits.slot_width),
-    )
+    link = expectation_of(limits)
+    device, slot = (limits.device_generation, limits.device_width), (limits.slot_generation, limits.slot_width)
+    return LinkFacts(link.generation, link.width, *device, *slot)
 
 
 def _links_up(nvlink: NvlinkReading) -> tuple[int, ...] | None:

@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Mapping
 from ctypes import c_uint
 from dataclasses import dataclass
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final
 
 from gpu_triage.driver.nvml import gpm as nvml_gpm
 from gpu_triage.driver.nvml.gpm import GpmMeter, GpmMetrics
@@ -12,6 +12,7 @@ from gpu_triage.driver.nvml.session import Device
 from gpu_triage.errors import DriverUnavailable, GpuUnavailable
 from gpu_triage.machine import Moment
 from gpu_triage.read.metrics.contract import GpuCollector, GpuRound, max_gap_seconds
+from gpu_triage.read.metrics.driver_counters import Grown, Integral
 from gpu_triage.read.metrics.metric import MetricSpec, Tier, gpu_counter, gpu_gauge
 
 TOTAL_POWER, GPU_UTILIZATION = 0, 1
@@ -102,23 +103,13 @@ class ActivityReading:
     observed_seconds: Annotated[float | None, GPU_OBSERVED_SECONDS_TOTAL] = None
 
 
-class _Seconds(NamedTuple):
-    """Time with a kernel, and the time in which that was observed."""
-
-    busy: float
-    observed: float
-
-
-_NONE: Final = _Seconds(0.0, 0.0)
-
-
 class ActivityReader:
     """Reads activity and integrates busy time, from the driver's sample buffer if available, else by polling."""
 
     def __init__(self, max_gap_seconds: float) -> None:
         self._max_gap_seconds = max_gap_seconds
-        self._polled: tuple[float, float] | None = None  # the last poll: monotonic second and ratio
-        self._total = _NONE
+        self._polled = Integral(max_gap_seconds)
+        self._busy_seconds = self._observed_seconds = 0.0
         self._ring = SampleRing(GPU_UTILIZATION, _MOST_PERCENT)
         self._progress_at: float | None = None
 
@@ -129,30 +120,20 @@ class ActivityReader:
         state = inquiry.ask("nvmlDeviceGetPerformanceState")
         known_state = state is not None and 0 <= state <= _SLOWEST_STATE
         # In MIG mode samples may continue, but they are meaningless.
-        counted = None if sm is None else self._count(inquiry, sm, gpu.at)
+        if sm is not None:
+            polled = self._polled.add(sm, gpu.at.monotonic)
+            busy, observed = self._sampled(inquiry, gpu.at) or polled
+            self._busy_seconds += busy
+            self._observed_seconds += observed
         return ActivityReading(
             sm_utilization_ratio=sm,
             memory_utilization_ratio=memory,
-            busy_seconds=counted and counted.busy,
+            busy_seconds=None if sm is None else self._busy_seconds,
             performance_state=state if known_state else None,
-            observed_seconds=counted and counted.observed,
+            observed_seconds=None if sm is None else self._observed_seconds,
         )
 
-    def _count(self, inquiry: Inquiry, sm: float, at: Moment) -> _Seconds:
-        polled = self._polled_seconds(sm, at.monotonic)
-        sampled = self._sampled_seconds(inquiry, at)
-        busy, observed = polled if sampled is None else sampled
-        self._total = _Seconds(self._total.busy + busy, self._total.observed + observed)
-        return self._total
-
-    def _polled_seconds(self, sm: float, at: float) -> _Seconds:
-        """Seconds since the last poll, by the trapezoid rule."""
-        last, self._polled = self._polled, (at, sm)
-        if last is None or not 0 < (seconds := at - last[0]) <= self._max_gap_seconds:
-            return _NONE
-        return _Seconds((sm + last[1]) / 2 * seconds, seconds)
-
-    def _sampled_seconds(self, inquiry: Inquiry, at: Moment) -> _Seconds | None:
+    def _sampled(self, inquiry: Inquiry, at: Moment) -> Grown | None:
         """Seconds in new driver samples; None if polling must be used instead."""
         if self._ring.clock_was_set(at):
             self._progress_at = None
@@ -161,7 +142,7 @@ class ActivityReader:
         if not fresh:
             if self._progress_at is not None and at.monotonic - self._progress_at < SILENCE_SECONDS:
                 # The buffer still covers this period: the next samples include it, so polling would count it twice.
-                return _NONE
+                return Grown(0.0, 0.0)
             self._ring.newest_us = 0
             return None
         if seen_us == 0:
@@ -175,7 +156,7 @@ class ActivityReader:
                 observed += seconds
             seen_us = stamp
         self._progress_at = at.monotonic
-        return _Seconds(busy, observed)
+        return Grown(busy, observed)
 
 
 ACTIVITY = GpuCollector(

@@ -1,8 +1,10 @@
 """Memory errors (ECC), and what was repaired: retired pages and remapped rows."""
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Final
+from functools import partial
+from typing import Annotated, Any, Final
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.structs import memory_unrepairable, repairs_pending, sram_threshold_exceeded
@@ -53,33 +55,29 @@ class EccReading:
 
 class EccReader:
     def __init__(self) -> None:
-        keys = ((severity, kind) for severity in SEVERITIES for kind in (VOLATILE, AGGREGATE))
-        self._counters = {key: DriverCounter(_LIMIT, shows_resets=True) for key in keys}
-        places = ((severity, memory) for severity in SEVERITIES for memory in MEMORIES)
-        self._by_memory = {place: DriverCounter(_LIMIT, shows_resets=True) for place in places}
+        self._counters = defaultdict[Any, DriverCounter](partial(DriverCounter, _LIMIT, shows_resets=True))
 
     def read(self, gpu: GpuRound) -> EccReading:
         volatile = self._totals(gpu, VOLATILE)
         return EccReading(volatile, self._totals(gpu, AGGREGATE), self._memory_errors(gpu, volatile))
 
     def _totals(self, gpu: GpuRound, kind: int) -> dict[str, float]:
-        counts = {
-            severity: self._count(gpu, self._counters[severity, kind], "nvmlDeviceGetTotalEccErrors", number, kind)
-            for severity, number in SEVERITIES.items()
-        }
-        return known(counts)
+        function = "nvmlDeviceGetTotalEccErrors"
+        return known({severity: self._count(gpu, function, number, kind) for severity, number in SEVERITIES.items()})
 
     def _memory_errors(self, gpu: GpuRound, volatile: Mapping[str, float]) -> dict[tuple[str, str], float]:
         function = "nvmlDeviceGetMemoryErrorCounter"
         counts = {
-            (severity, memory): self._count(gpu, counter, function, SEVERITIES[severity], VOLATILE, MEMORIES[memory])
-            for (severity, memory), counter in self._by_memory.items()
+            (severity, memory): self._count(gpu, function, SEVERITIES[severity], VOLATILE, place)
+            for severity in SEVERITIES
+            for memory, place in MEMORIES.items()
             if volatile.get(severity)
         }
         return known(counts)
 
-    def _count(self, gpu: GpuRound, counter: DriverCounter, function: str, *arguments: int) -> float | None:
-        return counter.read(gpu.inquiry, gpu.inquiry.ask(function, *arguments), gpu.at.monotonic)
+    def _count(self, gpu: GpuRound, function: str, *arguments: int) -> float | None:
+        count = gpu.inquiry.ask(function, *arguments)
+        return self._counters[function, arguments].read(gpu.inquiry, count, gpu.at.monotonic)
 
 
 ECC = GpuCollector("ecc", "ECC error counters", Tier.MEDIUM, lambda _config: EccReader().read)

@@ -1,13 +1,13 @@
 """Whether the GPU has joined the NVSwitch fabric, and the health of its part of the fabric."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Final
+from uuid import UUID
 
 from gpu_triage.driver.nvml.structs import FABRIC_COMPLETED, fabric_info
-from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels, GpuRound
-from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge, gpu_info
-from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.metrics.contract import GpuCollector, GpuRound
+from gpu_triage.read.metrics.metric import Tier, gpu_gauge, gpu_info
 
 _NOT_SUPPORTED: Final = 0  # state and health value on systems without a fabric
 _NO_ERROR: Final = 0
@@ -87,8 +87,7 @@ class FabricReading:
     health: Annotated[int | None, GPU_FABRIC_HEALTH]
     faults: Annotated[Mapping[str, bool], GPU_FABRIC_FAULT] = field(default_factory=dict)
     configuration: Annotated[int | None, GPU_FABRIC_CONFIGURATION] = None
-    cluster_uuid: str = ""
-    clique: int = 0
+    member_of: Annotated[Mapping[tuple[str, str], bool], GPU_FABRIC_INFO] = field(default_factory=dict)
 
 
 def read_fabric(gpu: GpuRound) -> FabricReading:
@@ -96,17 +95,19 @@ def read_fabric(gpu: GpuRound) -> FabricReading:
     info = fabric_info(inquiry)
     if info is None or info.state == _NOT_SUPPORTED:
         return FabricReading(None, None)
+    summary, mask = (info.healthSummary, info.healthMask) if hasattr(info, "healthSummary") else (0, 0)
     state = inquiry.within(info.state, _NOT_SUPPORTED, FABRIC_JOINED)
-    health = inquiry.within(info.health_summary or None, _NOT_SUPPORTED, max(GPU_FABRIC_HEALTH.states))
-    if state == FABRIC_JOINED and info.status != _NO_ERROR:
+    health = inquiry.within(summary or None, _NOT_SUPPORTED, max(GPU_FABRIC_HEALTH.states))
+    joined, cluster = state == FABRIC_JOINED, UUID(bytes=bytes(info.clusterUuid))
+    in_cluster = joined and cluster.int and info.cliqueId < _MOST_CLIQUES
+    if joined and info.status != _NO_ERROR:
         health = FABRIC_UNHEALTHY
     return FabricReading(
-        state=None if state is None else int(state),
-        health=None if health is None else int(health),
-        faults=_faults(info.health_mask),
-        configuration=_configuration(info.health_mask),
-        cluster_uuid=info.cluster_uuid if state == FABRIC_JOINED and info.clique < _MOST_CLIQUES else "",
-        clique=info.clique,
+        state=state,
+        health=health,
+        faults=_faults(mask),
+        configuration=_configuration(mask),
+        member_of={(str(cluster), str(info.cliqueId)): True} if in_cluster else {},
     )
 
 
@@ -121,12 +122,4 @@ def _configuration(mask: int) -> int | None:
     return value if value in GPU_FABRIC_CONFIGURATION.states else None
 
 
-def render(reading: FabricReading, gpu: GpuLabels) -> Iterator[Sample]:
-    yield from samples(reading, gpu)
-    if reading.cluster_uuid:
-        yield GPU_FABRIC_INFO.sample(1, *gpu, reading.cluster_uuid, str(reading.clique))
-
-
-FABRIC = GpuCollector(
-    "fabric", "state and health of the NVSwitch fabric", Tier.SLOW, lambda _config: read_fabric, render
-)
+FABRIC = GpuCollector("fabric", "state and health of the NVSwitch fabric", Tier.SLOW, lambda _config: read_fabric)

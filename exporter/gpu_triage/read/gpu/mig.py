@@ -99,10 +99,11 @@ class MigReader:
     def read(self, gpu: GpuRound) -> MigReading:
         """Enumerate the MIG devices (nvmlDeviceGetMigMode, …MaxMigDeviceCount, …MigDeviceHandleByIndex)."""
         try:
-            instances = _enumerate(gpu.inquiry)
+            found = [_read_instance(gpu.inquiry, each) for each in _instances(gpu.inquiry)]
         except (GpuUnavailable, DriverUnavailable):
             self._gpm.close()
             raise
+        instances = tuple({each.uuid: each for each in found if each is not None}.values())
         # Last, because with some drivers sampling an instance made later memory queries fail.
         occupants = _occupants(instances)
         averages = self._gpm.read(gpu, occupants) or {}
@@ -128,19 +129,9 @@ def _with_activity(instance: MigInstanceReading, ratios: Mapping[int, float]) ->
     )
 
 
-def _enumerate(inquiry: Inquiry) -> tuple[MigInstanceReading, ...]:
-    if not mig_mode(inquiry):
-        return ()
-    instances: dict[str, MigInstanceReading] = {}
-    for each in _instances(inquiry):
-        if (instance := _read_instance(inquiry, each)) is not None:
-            instances.setdefault(instance.uuid, instance)
-    return tuple(instances.values())
-
-
 def _instances(gpu: Inquiry) -> Iterator[Inquiry]:
-    """Yield an inquiry for each MIG device, which records failures with those of the GPU."""
-    count = gpu.within(gpu.ask("nvmlDeviceGetMaxMigDeviceCount"), 0, MAX_MIG_DEVICES)
+    """Yield an inquiry for each MIG device, which records failures with those of the GPU; none if MIG is off."""
+    count = gpu.within(gpu.ask("nvmlDeviceGetMaxMigDeviceCount"), 0, MAX_MIG_DEVICES) if mig_mode(gpu) else 0
     for index in range(count or 0):
         handle = gpu.ask("nvmlDeviceGetMigDeviceHandleByIndex", index)
         if handle is not None:

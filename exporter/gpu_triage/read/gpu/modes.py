@@ -82,8 +82,7 @@ def _memory_os_managed(inquiry: Inquiry) -> bool | None:
 
 def virtualization_mode(inquiry: Inquiry) -> int | None:
     """A state of gpu_virtualization_mode (nvmlDeviceGetVirtualizationMode); None if not reported."""
-    answer = inquiry.within(inquiry.ask("nvmlDeviceGetVirtualizationMode"), 0, max(GPU_VIRTUALIZATION_MODE.states))
-    return None if answer is None else int(answer)
+    return inquiry.within(inquiry.ask("nvmlDeviceGetVirtualizationMode"), 0, max(GPU_VIRTUALIZATION_MODE.states))
 
 
 def mig_mode(inquiry: Inquiry) -> bool | None:

@@ -84,8 +84,7 @@ def on_pcie(inquiry: Inquiry) -> bool:
 
 
 def plausible_generation(inquiry: Inquiry, answer: int | None) -> int | None:
-    value = inquiry.within(answer, 1, MOST_GENERATION)
-    return None if value is None else int(value)
+    return inquiry.within(answer, 1, MOST_GENERATION)
 
 
 def plausible_width(inquiry: Inquiry, answer: int | None) -> int | None:
@@ -271,21 +270,13 @@ class PcieLimitsReading:
     slot_hidden: bool = False  # whether a virtual machine does not show the slot, which may give less than the others
 
     @property
-    def expected_generation(self) -> int | None:
-        """Generation that all parties support; None if none is known, or the slot is hidden."""
-        return None if self.slot_hidden else self.generation
-
-    @property
-    def expected_width(self) -> int | None:
-        """Number of lanes that all parties support; None if none is known, or the slot is hidden."""
-        return None if self.slot_hidden else self.width
-
-    @property
     def generation(self) -> int | None:
+        """Generation that all parties support; None if none is known."""
         return _least((self.device_generation, self.slot_generation, self.system_generation))
 
     @property
     def width(self) -> int | None:
+        """Number of lanes that all parties support; None if none is known."""
         return _least((self.device_width, self.slot_width, self.system_width))
 
 
@@ -324,12 +315,15 @@ class LinkExpectation:
     width_declared: Annotated[bool | None, GPU_PCIE_LINK_EXPECTED_WIDTH_DECLARED] = None
 
 
-def expectation_of(limits: PcieLimitsReading, generation: int | None, width: int | None) -> LinkExpectation:
+def expectation_of(
+    limits: PcieLimitsReading, generation: int | None = None, width: int | None = None
+) -> LinkExpectation:
     """Return what is expected of a link, with what is declared or recorded of it; nothing if there is no link."""
+    all_support = (None, None) if limits.slot_hidden else (limits.generation, limits.width)
     return LinkExpectation(
         limits,
-        generation=None if limits.generation is None else generation or limits.expected_generation,
-        width=None if limits.width is None else width or limits.expected_width,
+        generation=None if limits.generation is None else generation or all_support[0],
+        width=None if limits.width is None else width or all_support[1],
         width_declared=True if limits.width is not None and width else None,
     )
 

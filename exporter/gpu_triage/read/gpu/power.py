@@ -3,15 +3,15 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import mul
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.lists import FieldId
 from gpu_triage.driver.nvml.structs import power_profile_masks
 from gpu_triage.read.gpu.activity import SILENCE_SECONDS, TOTAL_POWER, SampleRing
-from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels, GpuRound, known
+from gpu_triage.read.metrics.contract import GpuCollector, GpuRound, known
 from gpu_triage.read.metrics.driver_counters import CounterLimit, DriverCounter
-from gpu_triage.read.metrics.metric import ANY, Sample, Tier, gpu_counter, gpu_gauge, gpu_info
+from gpu_triage.read.metrics.metric import ANY, Tier, gpu_counter, gpu_gauge, gpu_info
 
 AVERAGE_FIELD: Final = 185
 INSTANT_FIELD: Final = 186
@@ -216,28 +216,21 @@ GPU_POWER_PROFILE_INFO = gpu_info(
 
 @dataclass(frozen=True, slots=True)
 class PowerProfilesReading:
-    """Numbers of one GPU's profiles; empty if there are none or they are unsupported."""
+    """Each profile of one GPU by name, with its state; none if they are unsupported."""
 
-    requested: tuple[int, ...]
-    enforced: tuple[int, ...]
+    profiles: Annotated[Mapping[tuple[str, str], bool], GPU_POWER_PROFILE_INFO]
 
 
 def read_power_profiles(gpu: GpuRound) -> PowerProfilesReading:
-    masks = power_profile_masks(gpu.inquiry)
-    return PowerProfilesReading((), ()) if masks is None else PowerProfilesReading(*map(_numbers, masks))
+    masks = zip((REQUESTED, ENFORCED), power_profile_masks(gpu.inquiry) or (), strict=False)
+    return PowerProfilesReading({(name, state): True for state, mask in masks for name in profiles_in(mask)})
 
 
-def _numbers(mask: Any) -> tuple[int, ...]:
-    return tuple(number for number in range(_MOST_PROFILES) if mask[number // _BITS] >> number % _BITS & 1)
-
-
-def name_of(profile: int) -> str:
-    return PROFILES[profile] if profile < len(PROFILES) else f"profile_{profile}"
-
-
-def render(reading: PowerProfilesReading, gpu: GpuLabels) -> Iterator[Sample]:
-    for state, profiles in ((REQUESTED, reading.requested), (ENFORCED, reading.enforced)):
-        yield from (GPU_POWER_PROFILE_INFO.sample(1, *gpu, name_of(profile), state) for profile in profiles)
+def profiles_in(mask: Sequence[int]) -> Iterator[str]:
+    """Yield the names of the profiles whose bit is set in 32-bit words."""
+    for number in range(_MOST_PROFILES):
+        if mask[number // _BITS] >> number % _BITS & 1:
+            yield PROFILES[number] if number < len(PROFILES) else f"profile_{number}"
 
 
 POWER_PROFILES = GpuCollector(
@@ -245,7 +238,6 @@ POWER_PROFILES = GpuCollector(
     about="workload power profiles (Blackwell and later)",
     tier=Tier.SLOW,
     reader=lambda _config: read_power_profiles,
-    render=render,
 )
 
 

@@ -2,9 +2,10 @@
 
 import logging
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Final
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
@@ -117,7 +118,7 @@ _COMMON_BITS: Final = 0x1FF
 _NANOSECONDS: Final = 1e9
 _SUPPORTED_FOR_SECONDS: Final = 60.0
 """The reasons a GPU supports do not depend on load, so they are cached."""
-_MOST_SECONDS: Final = 10 * 365 * 86_400.0
+_MOST_NANOSECONDS: Final = 10 * 365 * 86_400 * _NANOSECONDS
 
 _SELDOM: Final = frozenset({"board_limit", "reliability"})
 _ALWAYS_FIELDS: Final = {"sw_power_cap": 74, "sync_boost": 76, "board_limit": 77, "reliability": 79}
@@ -187,9 +188,8 @@ class ThrottleReader:
     """
 
     def __init__(self, max_gap_seconds: float, interval_seconds: float = 1.0) -> None:
-        self._max_gap_seconds = max_gap_seconds
         self._interval_seconds = interval_seconds
-        self._integrals: dict[str, Integral] = {}
+        self._integrals = defaultdict[str, Integral](partial(Integral, max_gap_seconds))
         self._counters: dict[str, ThrottleCounter] | None = None
         self._rejected: dict[str, str] = {}
         self._supported: int | None = None
@@ -200,15 +200,32 @@ class ThrottleReader:
         active = self._active(inquiry, at)
         ids = counter_fields(gpu.versions.driver)
         raw = inquiry.fields(ids.values())
+        counted = {reason: raw[i] for reason, i in ids.items() if i in raw}
         # The counter may have grown until the driver answered, so a slow call does not make it implausible.
         answered_at = max(at, gpu.machine.clock.now().monotonic)
-        raw_seconds = {reason: raw[i] / _NANOSECONDS for reason, i in ids.items() if i in raw}
-        if self._counters is None and (active is not None or raw_seconds):
-            self._counters = {reason: ThrottleCounter(self._interval_seconds) for reason in raw_seconds}
-        seconds = self._counted(inquiry, raw_seconds, active or {}, at, answered_at)
-        for reason in self._replace_wrong():
-            _log_rejected(gpu, reason, ids.get(reason), self._rejected[reason])
-        return ThrottleReading(active, seconds | self._polled(active or {}, at), dict(self._rejected))
+        if self._counters is None:
+            if active is None and not counted:
+                return ThrottleReading(None, {})
+            self._counters = {reason: ThrottleCounter(self._interval_seconds) for reason in counted}
+        reported = active or {}
+        seconds: dict[str, float] = {}
+        for reason, counter in tuple(self._counters.items()):
+            nanoseconds = inquiry.within(counted.get(reason), 0, _MOST_NANOSECONDS)
+            if nanoseconds is None:
+                continue
+            if not counter.add(nanoseconds / _NANOSECONDS, at, answered_at, active=reported.get(reason, False)):
+                inquiry.failures.append("implausible")
+            seconds[reason] = counter.total_seconds
+            if counter.fault is not None:
+                del self._counters[reason]
+                self._integrals[reason].total_seconds = counter.total_seconds
+                self._rejected[reason] = counter.fault
+                _log_rejected(gpu, reason, ids[reason], counter.fault)
+        for reason, is_active in reported.items():
+            if reason not in self._counters:
+                self._integrals[reason].add(float(is_active), at)
+                seconds[reason] = self._integrals[reason].total_seconds
+        return ThrottleReading(active, seconds, dict(self._rejected))
 
     def _active(self, inquiry: Inquiry, at: float) -> dict[str, bool] | None:
         bits = inquiry.first("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
@@ -224,54 +241,11 @@ class ThrottleReader:
         active[UNKNOWN] = bool(bits & UNKNOWN_BITS)
         return active
 
-    def _counted(
-        self,
-        inquiry: Inquiry,
-        raw_seconds: Mapping[str, float],
-        active: Mapping[str, bool],
-        at: float,
-        answered_at: float,
-    ) -> dict[str, float]:
-        seconds: dict[str, float] = {}
-        for reason, counter in (self._counters or {}).items():
-            if reason not in raw_seconds:
-                continue
-            raw = inquiry.within(raw_seconds[reason], 0, _MOST_SECONDS)
-            if raw is None:
-                continue
-            if not counter.add(raw, at, answered_at, active=active.get(reason, False)):
-                inquiry.failures.append("implausible")
-            seconds[reason] = counter.total_seconds
-        return seconds
 
-    def _replace_wrong(self) -> list[str]:
-        """Replace counters found to be wrong with integrals; return their reasons."""
-        counters = self._counters or {}
-        wrong = {reason: counter.fault for reason, counter in counters.items() if counter.fault is not None}
-        for reason, fault in wrong.items():
-            self._rejected[reason] = fault
-            self._integrals[reason] = Integral(self._max_gap_seconds)
-            self._integrals[reason].total_seconds = counters.pop(reason).total_seconds
-        return list(wrong)
-
-    def _polled(self, active: Mapping[str, bool], at: float) -> dict[str, float]:
-        seconds: dict[str, float] = {}
-        counters = self._counters or {}
-        for reason, is_active in active.items():
-            if reason not in counters:
-                integral = self._integrals.setdefault(reason, Integral(self._max_gap_seconds))
-                seconds[reason] = integral.add(float(is_active), at)
-        return seconds
-
-
-def _log_rejected(gpu: GpuRound, reason: str, field_id: int | None, cause: str) -> None:
-    device = gpu.inquiry.device
-    log.warning(
-        "the driver's counter of a throttle reason is not used",
-        extra=fields(
-            gpu=device.index, uuid=device.uuid, reason=reason, cause=cause, field=field_id, driver=gpu.versions.driver
-        ),
-    )
+def _log_rejected(gpu: GpuRound, reason: str, field_id: int, cause: str) -> None:
+    device, driver = gpu.inquiry.device, gpu.versions.driver
+    about = fields(gpu=device.index, uuid=device.uuid, reason=reason, cause=cause, field=field_id, driver=driver)
+    log.warning("the driver's counter of a throttle reason is not used", extra=about)
 
 
 THROTTLE = GpuCollector(

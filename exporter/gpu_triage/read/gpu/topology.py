@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
@@ -177,11 +177,8 @@ def level_between(here: PciPlace, there: PciPlace, *, one_node: bool) -> str | N
     ``node``: the NUMA node, across two host bridges. ``sys``: only the interconnect between NUMA nodes. None if it
     depends on a node that the firmware does not report, which it need not on a host with one node.
     """
-    common = 0
-    for mine, theirs in zip(here.chain, there.chain, strict=False):
-        if mine != theirs:
-            break
-        common += 1
+    pairs = zip(here.chain, there.chain, strict=False)
+    common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
     if common == 1:
         return "phb"
     if common > 1:
@@ -209,15 +206,13 @@ def pci_chain(path: str) -> tuple[str, ...]:
 
 
 def _adapters(sysfs: Path) -> Iterator[tuple[str, Path]]:
-    found = {}
-    for kind in ("net", "infiniband"):
-        for name in read_names(sysfs / "class" / kind) or ():
-            device = sysfs / f"class/{kind}/{name}/device"
-            # Skip virtual functions: they share the location of their physical function, and may number hundreds. In a
-            # virtual machine, an assigned virtual function cannot be recognized as such.
-            if is_present(device) and not is_present(device / "physfn"):
-                found[name] = device
-    yield from sorted(found.items())
+    names = ((kind, name) for kind in ("net", "infiniband") for name in read_names(sysfs / "class" / kind) or ())
+    devices = {name: sysfs / f"class/{kind}/{name}/device" for kind, name in names}
+    for name, device in sorted(devices.items()):
+        # Skip virtual functions: they share the location of their physical function, and may number hundreds. In a
+        # virtual machine, an assigned virtual function cannot be recognized as such.
+        if is_present(device) and not is_present(device / "physfn"):
+            yield name, device
 
 
 def _place(sysfs: Path, device: Path) -> PciPlace | None:

@@ -155,24 +155,31 @@ class LinkCounter:
         return self.total(counts)
 
 
+class Grown(NamedTuple):
+    """Growth of an integral, and the time it covers, in seconds."""
+
+    seconds: float
+    covered: float
+
+
 class Integral:
     """Integral of a ratio over time in seconds, by the trapezoid rule over successive readings.
 
     Gaps longer than `max_gap_seconds` are left out, since what happened in them is unknown.
     """
 
-    __slots__ = ("_last_at", "_last_ratio", "_max_gap_seconds", "total_seconds")
+    __slots__ = ("_last", "_max_gap_seconds", "total_seconds")
 
     def __init__(self, max_gap_seconds: float) -> None:
         self._max_gap_seconds = max_gap_seconds
-        self._last_at: float | None = None
-        self._last_ratio = 0.0
+        self._last: tuple[float, float] | None = None  # the last reading: ratio and monotonic second
         self.total_seconds = 0.0
 
-    def add(self, ratio: float, at: float) -> float:
-        """Add a reading of `ratio` (0-1) at monotonic second `at`; return the total."""
-        if self._last_at is not None and 0 < at - self._last_at <= self._max_gap_seconds:
-            self.total_seconds += (ratio + self._last_ratio) / 2 * (at - self._last_at)
-        self._last_at = at
-        self._last_ratio = ratio
-        return self.total_seconds
+    def add(self, ratio: float, at: float) -> Grown:
+        """Add a reading of `ratio` (0-1) at monotonic second `at`."""
+        last, self._last = self._last, (ratio, at)
+        if last is None or not 0 < (covered := at - last[1]) <= self._max_gap_seconds:
+            return Grown(0.0, 0.0)
+        grown = Grown((ratio + last[0]) / 2 * covered, covered)
+        self.total_seconds += grown.seconds
+        return grown

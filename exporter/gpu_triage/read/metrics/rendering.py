@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache, partial
 from operator import attrgetter
-from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 
 from gpu_triage.read.metrics.metric import Kind, MetricSpec, Sample
 
@@ -20,22 +20,16 @@ class Each:
         self.attributes = attributes
 
 
-class _Field(NamedTuple):
-    """How a field is published: its metric, constant labels, and whether the value is text (an info or a state)."""
-
-    spec: MetricSpec
-    labels: tuple[str, ...]
-    text: bool
-
-
 class _Series:
-    """One series with its last sample, which is reused while the value does not change."""
+    """One series with its last sample, which is reused while the value does not change.
+
+    Its values are `text` in an info or a state.
+    """
 
     __slots__ = ("_labels", "_last", "_spec", "_text")
 
-    def __init__(self, field: _Field, labels: tuple[str, ...]) -> None:
-        self._spec, more, self._text = field
-        self._labels = (*labels, *more)
+    def __init__(self, spec: MetricSpec, labels: tuple[str, ...], *, text: bool) -> None:
+        self._spec, self._labels, self._text = spec, labels, text
         self._last: tuple[Any, Sample] | None = None
 
     def sample(self, value: Any) -> Sample:
@@ -57,11 +51,10 @@ class _Series:
 
 
 class _Keyed:
-    __slots__ = ("_field", "_labels", "_series")
+    __slots__ = ("_labels", "_series", "_spec", "_text")
 
-    def __init__(self, field: _Field, labels: tuple[str, ...]) -> None:
-        self._field = field._replace(labels=())
-        self._labels = (*labels, *field.labels)
+    def __init__(self, spec: MetricSpec, labels: tuple[str, ...], *, text: bool) -> None:
+        self._spec, self._labels, self._text = spec, labels, text
         self._series: dict[str | tuple[str, ...], _Series] = {}
 
     def samples(self, values: Mapping[str | tuple[str, ...], Any]) -> Iterator[Sample]:
@@ -72,7 +65,7 @@ class _Keyed:
             series = known.get(key)
             if series is None:
                 own = (key,) if isinstance(key, str) else key
-                series = known[key] = _Series(self._field, (*self._labels, *own))
+                series = known[key] = _Series(self._spec, (*self._labels, *own), text=self._text)
             yield series.sample(value)
 
 
@@ -127,28 +120,26 @@ def samples(reading: Any, labels: tuple[str, ...] = ()) -> Iterator[Sample]:
             yield from series.samples(value)
 
 
-_Makes = Callable[[tuple[str, ...]], _Series | _Keyed | _Nested]
+_Published = _Series | _Keyed | _Nested
 
 
 @lru_cache(_MOST_READINGS)
-def _series_of(
-    kind: type, labels: tuple[str, ...]
-) -> tuple[tuple[Callable[[object], Any], _Series | _Keyed | _Nested], ...]:
-    return tuple((of, make(labels)) for of, make in _published(kind))
+def _series_of(kind: type, labels: tuple[str, ...]) -> tuple[tuple[Callable[[object], Any], _Published], ...]:
+    return tuple((attrgetter(name), make((*labels, *more))) for name, more, make in _published(kind))
 
 
 @cache
-def _published(kind: type) -> tuple[tuple[Callable[[object], Any], _Makes], ...]:
-    """Published fields of a reading type. Cached, because resolving annotations is slow."""
-    found: list[tuple[Callable[[object], Any], _Makes]] = []
+def _published(kind: type) -> tuple[tuple[str, tuple[str, ...], Callable[[tuple[str, ...]], _Published]], ...]:
+    """Published fields of a reading type, with their constant labels. Cached, because resolving annotations is slow."""
+    found: list[tuple[str, tuple[str, ...], Callable[[tuple[str, ...]], _Published]]] = []
     for name, hint in get_type_hints(kind, include_extras=True).items():
         if get_origin(hint) is Annotated:
             value, spec, *labels = get_args(hint)
             if isinstance(spec, Each):
-                found.append((attrgetter(name), partial(_Nested, spec)))
+                found.append((name, (), partial(_Nested, spec)))
             elif isinstance(spec, MetricSpec):
                 mapping = next((each for each in (value, *get_args(value)) if get_origin(each) is Mapping), None)
                 kinds = (value, *get_args(value)) if mapping is None else get_args(mapping)[1:]
-                field = _Field(spec, tuple(labels), str in kinds)
-                found.append((attrgetter(name), partial(_Series if mapping is None else _Keyed, field)))
+                make = partial(_Series if mapping is None else _Keyed, spec, text=str in kinds)
+                found.append((name, tuple(labels), make))
     return tuple(found)

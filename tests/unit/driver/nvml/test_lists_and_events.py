@@ -239,17 +239,6 @@ def test_a_field_without_value_is_absent_and_one_of_no_known_type_is_malformed(
     assert inquiry.failures == failures
 
 
-def test_a_field_that_fails_costs_itself_and_one_that_is_unknown_is_not_asked_again(bench: BenchMaker) -> None:
-    nvml = bench()
-    codes = {185: pynvml.NVML_ERROR_UNKNOWN, 186: pynvml.NVML_ERROR_INVALID_ARGUMENT}
-    nvml.answer(FIELDS, fields_say({i: (code, "uiVal", 1) for i, code in codes.items()}))
-    inquiry = nvml.round().inquiry
-    assert inquiry.fields([185, 186]) == {}
-    assert inquiry.failures == ["unknown"]
-    nvml.answer(FIELDS, fields_say({185: (0, "uiVal", 5), 186: (0, "uiVal", 6)}))
-    assert nvml.round().inquiry.fields([185, 186]) == {185: 5}
-
-
 BUS_IDS = ("0000:65:00.0", "0000:b3:00.0")
 
 
@@ -285,7 +274,7 @@ def first_heard(nvml: Driver, events: XidEvents, before: int) -> Heard:
         nvml.at(second)
         events.listen(devices(nvml))
         found = heard(events)
-        tries += [second] * len(events.take_failures())
+        tries += [second] * len(events.failures)
         assert len(nvml_sets()) <= 1
         if found:
             return Heard(second, found, tries)
@@ -306,7 +295,7 @@ def test_events_since_the_registration_are_heard_once_in_order_of_all_gpus_and_t
         assert heard(events) == []
         nvml.at(13)
         assert heard(events) == [(BUS_IDS[1], 79)]
-        assert events.take_failures() == ()
+        assert events.failures == []
 
 
 def test_an_event_happened_after_the_set_was_last_empty_and_before_it_was_fetched(tmp_path: Path) -> None:
@@ -333,7 +322,7 @@ def test_a_number_that_can_be_no_xid_is_not_taken_for_one(tmp_path: Path, monkey
 
         monkeypatch.setattr(pynvml, "nvmlEventSetWait_v2", renumbered)
         assert heard(events) == [(BUS_IDS[0], MOST_XID), (BUS_IDS[0], 31)]
-        assert events.take_failures() == ("implausible",)
+        assert events.failures == ["implausible"]
 
 
 def test_a_burst_is_fetched_in_rounds_that_are_bounded(tmp_path: Path) -> None:
@@ -390,7 +379,7 @@ def test_closing_frees_the_set_before_nvml_goes_and_only_once(tmp_path: Path, *,
         for _ in range(2):
             events.close()
             assert not events.open
-        assert events.take_failures() == (("uninitialized",) if shut_down_first else ())
+        assert events.failures == ["uninitialized"] * shut_down_first
         if not shut_down_first:
             assert nvml_sets() == {}
             pynvml.nvmlShutdown()
@@ -419,8 +408,7 @@ def test_a_gpu_that_fails_or_wants_recovery_is_looked_at(tmp_path: Path, monkeyp
         nvml.at(10)
         assert types == [0xC008, 0xC008]
         assert heard(events) == []
-        assert events.take_changed() == {"GPU-1"}
-        assert events.take_changed() == frozenset()
+        assert events.changed == {"GPU-1"}
 
 
 NAMES = {code: code.lower() for code in CODE_OF} | {

@@ -144,22 +144,6 @@ def test_hundreds_of_losses_and_new_sessions_leave_no_buffer_behind(bench: Bench
         nvml.devices = devices_of(nvml.session)
 
 
-def test_permission_that_was_lost_is_asked_for_once_an_interval_until_it_is_back(bench: BenchMaker) -> None:
-    nvml, gpu = bench("h100-8"), reader()
-    failures, told = list[str](), list[bool]()
-    for second in range(190):
-        if second == 5:
-            nvml.answer("nvmlGpmSampleGet", pynvml.NVML_ERROR_NO_PERMISSION)
-        elif second == 130:
-            nvml.restore("nvmlGpmSampleGet")
-        round_ = nvml.round()
-        told.append(gpu.read(round_) != NOTHING)
-        failures += round_.inquiry.failures
-        nvml.clock.advance(1)
-    assert (told[4], any(told[5:130]), told[189]) == (True, False, True)
-    assert failures == ["no_permission"] * 3
-
-
 def test_a_buffer_of_a_library_that_was_replaced_is_not_given_to_the_next_one() -> None:
     with rig(pair("h100-8"), LEAN) as first:
         first.run(3)

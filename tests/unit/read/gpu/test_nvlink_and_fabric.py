@@ -7,16 +7,13 @@ from typing import Any
 import pynvml
 import pytest
 from tests.mig_layouts import seven
-from tests.nvml_bench import Bench, BenchMaker, fills
-from tests.one_shot import look_at
-from tests.rig import only, pair, pair_with, rig, scenario_with
+from tests.nvml_bench import BenchMaker, fills
+from tests.rig import only, pair, pair_with, rig
 
 from gpu_triage.read.gpu.fabric import FABRIC_FAULTS, FabricReading, read_fabric
-from gpu_triage.read.gpu.modes import GPU_RECOVERY_ACTION
 from gpu_triage.read.gpu.nvlink import (
     LINK_COUNT_FIELD,
     NVLINK_QUALITY,
-    STATE_FIELD,
     LinkReading,
     NvlinkQualityReader,
     NvlinkReader,
@@ -165,49 +162,6 @@ def test_a_counter_keeps_its_source_and_a_total_does_not_leap_while_a_link_is_si
     assert (counts[2] or 0) > (counts[0] or 0)
 
 
-def odd_links(nvml: Bench, links: int, share: float = 1, last: int = -1) -> None:
-    """Let the driver answer so many links, and a share of what those up to the last one counted."""
-
-    def change(entry: Any) -> None:
-        if entry.nvmlReturn != 0:
-            return
-        if entry.fieldId == LINK_COUNT_FIELD:
-            entry.value.ullVal = links
-        elif entry.fieldId != STATE_FIELD and entry.scopeId <= last:
-            entry.value.ullVal = int(entry.value.ullVal * share)
-
-    nvml.change_fields(change)
-
-
-@pytest.mark.parametrize("fewer", [0, 1, 3, 12, 17])
-def test_a_total_neither_falls_nor_leaps_while_the_driver_lists_fewer_links(bench: BenchMaker, fewer: int) -> None:
-    nvml, reader = bench("h100-8"), NvlinkReader()
-    sent: list[float] = []
-    for links in (18, 18, fewer, fewer, fewer, 18, 18):
-        odd_links(nvml, links)
-        total = reader.read(nvml.round()).transmit_bytes
-        if total is not None:
-            sent.append(total)
-        nvml.clock.advance(5)
-    assert len(sent) == (7 if fewer else 4)
-    assert sent == sorted(sent)
-    each_step = sent[1] - sent[0]
-    # What went over the links meanwhile is made up for when they are back, and no more.
-    assert sent[-1] - sent[0] <= 6 * each_step * 1.05
-
-
-def test_only_links_that_are_down_or_have_errors_are_shown_one_by_one(tmp_path: Path) -> None:
-    errors = 'at = "10s"\ngpu = 1\neffect = { kind = "nvlink_errors", links = [7], crc_per_hour = 3600 }'
-    with rig(pair_with(tmp_path, "h100-8", down([3], "10s"), errors), LEAN) as running:
-        running.run_to(30)
-        assert [(labels["gpu"], labels["link"]) for labels, _ in running.series("gpu_nvlink_up")] == [("0", "3")]
-        shown = [(labels["gpu"], labels["link"]) for labels, _ in running.series("gpu_nvlink_link_errors_total")]
-        assert shown == [("1", "7")]
-        assert running.series("gpu_nvlink_link_transmit_bytes_total") == []
-        assert [value for _, value in running.series("gpu_nvlink_links")] == [18.0] * 2
-        assert [value for _, value in running.series("gpu_nvlink_links_up")] == [17.0, 18.0]
-
-
 def test_links_of_a_gpu_that_mig_splits_are_unknown_and_return_with_the_whole_gpu(tmp_path: Path) -> None:
     with rig(pair_with(tmp_path, "h100-8", seven("20s", until="100s")), LEAN) as running:
         running.run_to(19)
@@ -327,9 +281,6 @@ def test_junk_in_one_field_costs_that_field(bench: BenchMaker, member: str, valu
     assert (link.is_up, link.transmit_bytes is None) == (True, False)
 
 
-FABRIC = only("fabric", "recovery", "identity")
-
-
 def test_a_driver_without_the_summary_still_tells_the_state(bench: BenchMaker) -> None:
     older = replace(load_scenario("h100-8"), driver=Driver("550.54.14", "12.4"))
     rounds = bench(older)
@@ -390,27 +341,3 @@ def test_the_state_is_a_byte_whatever_stands_behind_it(bench: BenchMaker) -> Non
 def test_the_mask_has_faults(bench: BenchMaker, mask: int, faults: dict[str, bool], configuration: int | None) -> None:
     found = joined(bench, state=3, status=0, healthSummary=1, healthMask=mask)
     assert (found.faults, found.configuration) == (faults, configuration)
-
-
-def test_faults_are_shown_while_they_are_there(tmp_path: Path) -> None:
-    event = 'at = "10s"\ngpu = 0\neffect = { kind = "fabric", faults = ["route_recovery"], configuration = 6 }'
-    report = look_at(pair_with(tmp_path, "h100-8", event), 80.0)
-    assert [finding.measured for finding in report.findings if finding.check.code == "fabric.degraded"] == [
-        "the driver reports: route recovery, configuration: incompatible GPU firmware"
-    ]
-
-
-def test_the_action_the_driver_asks_for_comes_and_goes(tmp_path: Path) -> None:
-    event = 'at = "20s"\nuntil = "60s"\ngpu = 1\neffect = { kind = "recovery_action", action = 2 }'
-    with rig(scenario_with(tmp_path, "idle-downshift", event), FABRIC) as running:
-        for second, actions in ((10, [0, 0]), (30, [0, 2]), (70, [0, 0])):
-            running.run_to(second)
-            assert [value for _, value in running.series("gpu_recovery_action")] == actions
-
-
-def test_a_check_calls_a_recovery_action_by_its_name(tmp_path: Path) -> None:
-    action = max(GPU_RECOVERY_ACTION.states)
-    asked = f'at = 0\ngpu = 0\neffect = {{ kind = "recovery_action", action = {action} }}'
-    report = look_at(scenario_with(tmp_path, "h100-mig", asked), 30)
-    (measured,) = (each.measured for each in report.findings if each.check.code.startswith("recovery."))
-    assert measured == f"the driver asks for: {GPU_RECOVERY_ACTION.states[action]}"

@@ -14,16 +14,22 @@ from tests.fed import GPU, MINUTE, Fed, loaded
 from tests.nvml_bench import FIELDS, BenchMaker, fields_say, fills, says, shown
 
 from gpu_triage.driver.nvml.session import DriverVersions
-from gpu_triage.read.gpu import power as power_profiles
 from gpu_triage.read.gpu.activity import ActivityReader, read_media
 from gpu_triage.read.gpu.device_memory import read_device_memory
 from gpu_triage.read.gpu.ecc import EccReader, read_memory_repair
-from gpu_triage.read.gpu.fabric import read_fabric
 from gpu_triage.read.gpu.identity import IdentityReading, read_identity, render
 from gpu_triage.read.gpu.modes import GPU_RECOVERY_ACTION, read_modes, read_recovery
 from gpu_triage.read.gpu.nvlink import GPU_C2C_LINKS, GPU_C2C_LINKS_UP, C2cReader, C2cReading
 from gpu_triage.read.gpu.pcie import PcieReader, read_pcie_throughput
-from gpu_triage.read.gpu.power import LIMITS, PowerReader, PowerReading, read_clocks, read_limits, read_thermal
+from gpu_triage.read.gpu.power import (
+    LIMITS,
+    PowerReader,
+    PowerReading,
+    profiles_in,
+    read_clocks,
+    read_limits,
+    read_thermal,
+)
 from gpu_triage.read.gpu.topology import read_topology
 from gpu_triage.read.metrics.contract import GpuLabels, GpuRound
 from gpu_triage.read.metrics.metric import Sample
@@ -159,6 +165,30 @@ ANSWERS: Mapping[str, tuple[Callable[[GpuRound], Any], list[tuple[Any, ...]]]] =
             (UNSUPPORTED, None),
         ],
     ),
+    # Only root may ask some drivers.
+    "SramEccErrorStatus": (
+        lambda gpu: read_memory_repair(gpu).sram_threshold_exceeded,
+        [(pynvml.NVML_ERROR_NO_PERMISSION, None)],
+    ),
+    "EccMode": (
+        lambda gpu: ((repair := read_memory_repair(gpu)).ecc_mode, repair.ecc_mode_pending),
+        [(says(5, 1), (None, True), IMPLAUSIBLE)],
+    ),
+    "RemappedRows": (
+        lambda gpu: ((repair := read_memory_repair(gpu)).remapped_rows, repair.row_remap_pending),
+        [(says(0xFFFFFFFE, 1, 2, 0), ({"uncorrectable": 1}, None), *[IMPLAUSIBLE] * 2)],
+    ),
+    "MemoryInfo_v2": (
+        lambda gpu: ((memory := read_device_memory(gpu)).total_bytes, memory.used_bytes, memory.free_bytes),
+        [(fills(total=24 << 30, used=25 << 30, free=26 << 30), (24 << 30, None, None), *[IMPLAUSIBLE] * 2)],
+    ),
+    "BAR1MemoryInfo": (
+        lambda gpu: ((memory := read_device_memory(gpu)).bar1_total_bytes, memory.bar1_used_bytes),
+        [
+            (fills(bar1Total=1 << 28, bar1Used=1 << 29), (1 << 28, None), IMPLAUSIBLE),
+            (pynvml.NVML_ERROR_UNKNOWN, (None, None), "unknown"),
+        ],
+    ),
     "TopologyCommonAncestor": (
         lambda gpu: read_topology(gpu).peers[0].level,
         [
@@ -187,33 +217,6 @@ def test_an_answer_is_a_value_or_none(  # noqa: PLR0917 - the columns of the tab
     round_ = nvml.round()
     assert read(round_) == value
     assert round_.inquiry.failures[: len(failures) + 1] == failures
-
-
-def test_what_is_not_supported_is_none_and_not_asked_again_until_forgotten(bench: BenchMaker) -> None:
-    nvml = bench()
-    function = "nvmlDeviceGetEncoderUtilization"
-    nvml.answer(function, UNSUPPORTED)
-    for _ in range(3):
-        round_ = nvml.round()
-        assert read_media(round_).encoder_utilization_ratio is None
-        assert round_.inquiry.failures == []
-    assert nvml.calls(function) == 1
-    read_media(nvml.round(1))
-    assert nvml.calls(function) == 2  # what one GPU lacks, another may have
-    nvml.devices[0].unsupported.clear()
-    nvml.restore(function)
-    assert read_media(nvml.round()).encoder_utilization_ratio == 0.0
-
-
-def test_a_function_that_fails_costs_its_own_field_and_is_named(bench: BenchMaker) -> None:
-    nvml = bench()
-    nvml.answer("nvmlDeviceGetBAR1MemoryInfo", pynvml.NVML_ERROR_UNKNOWN)
-    for _ in range(2):
-        round_ = nvml.round()
-        reading = read_device_memory(round_)
-        assert (reading.bar1_total_bytes, reading.total_bytes) == (None, 23028 * 2**20)
-        assert round_.inquiry.failures == ["unknown"]
-    assert nvml.calls("nvmlDeviceGetBAR1MemoryInfo") == 2
 
 
 def test_an_identity_is_the_boards_own_and_what_it_lacks_is_an_empty_label(bench: BenchMaker) -> None:
@@ -319,28 +322,6 @@ def test_counts_of_memory_errors(bench: BenchMaker, counts: tuple[int, ...], pub
         nvml.clock.advance(5)
 
 
-def test_being_refused_a_question_for_root_is_no_failure(bench: BenchMaker) -> None:
-    nvml = bench("h100-8")
-    nvml.answer("nvmlDeviceGetSramEccErrorStatus", pynvml.NVML_ERROR_NO_PERMISSION)
-    for _ in range(2):
-        round_ = nvml.round()
-        assert read_memory_repair(round_).sram_threshold_exceeded is None
-        assert round_.inquiry.failures == []
-    assert nvml.calls("nvmlDeviceGetSramEccErrorStatus") == 1
-
-
-def test_a_state_that_is_neither_on_nor_off_is_none(bench: BenchMaker) -> None:
-    nvml = bench("h100-8")
-    nvml.answer("nvmlDeviceGetEccMode", says(5, 1))
-    nvml.answer("nvmlDeviceGetRemappedRows", says(0xFFFFFFFE, 1, 2, 0))
-    round_ = nvml.round()
-    reading = read_memory_repair(round_)
-    assert (reading.ecc_mode, reading.ecc_mode_pending) == (None, True)
-    assert reading.remapped_rows == {"uncorrectable": 1}
-    assert (reading.row_remap_pending, reading.row_remap_failure) == (None, False)
-    assert round_.inquiry.failures == ["implausible"] * 3
-
-
 def milliwatts(**values: int) -> dict[int | tuple[int, int], tuple[int, str, float]]:
     """Fields of power by name: NVML_FI_DEV_POWER_*, scope 0 the GPU and 1 "the module (e.g. CPU + GPU)" (nvml.h)."""
     fields = {
@@ -390,26 +371,6 @@ def test_power_is_of_the_gpu_or_of_its_module(
     assert dataclasses.replace(read, energy_joules=None) == reading
 
 
-def test_power_falls_back_to_the_call_where_the_field_is_no_number(bench: BenchMaker) -> None:
-    nvml, powers = bench(), (185, 186, 190, 192)
-    nvml.answer(FIELDS, fields_say({field: (0, "dVal", float("nan")) for field in powers}))
-    nvml.answer("nvmlDeviceGetPowerUsage", says(88_000))
-    round_ = nvml.round()
-    assert PowerReader().read(round_).power_watts == 88.0
-    assert set(round_.inquiry.failures) == {"malformed"}
-
-
-def test_used_memory_beyond_the_total_is_not_published(bench: BenchMaker) -> None:
-    nvml = bench()
-    nvml.answer("nvmlDeviceGetMemoryInfo_v2", fills(total=24 << 30, used=25 << 30, free=26 << 30))
-    nvml.answer("nvmlDeviceGetBAR1MemoryInfo", fills(bar1Total=1 << 28, bar1Used=1 << 29))
-    round_ = nvml.round()
-    reading = read_device_memory(round_)
-    assert (reading.total_bytes, reading.used_bytes, reading.free_bytes) == (24 << 30, None, None)
-    assert (reading.bar1_total_bytes, reading.bar1_used_bytes) == (1 << 28, None)
-    assert set(round_.inquiry.failures) == {IMPLAUSIBLE}
-
-
 LABELS = GpuLabels("0", "GPU-a")
 
 
@@ -437,28 +398,12 @@ def test_a_c2c_link_that_is_down_is_found() -> None:
 
 
 def test_a_profile_without_a_name_has_its_number() -> None:
-    named = [power_profiles.name_of(number) for number in (0, 14, 15, 200)]
-    assert named == ["max_p", "mig", "profile_15", "profile_200"]
-
-
-def test_the_fabric_of_a_driver_that_knows_version_4_alone(bench: BenchMaker) -> None:
-    nvml = bench("h100-8")
-    nvml.answer("nvmlDeviceGetGpuFabricInfoV", pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH)
-
-    def version_4(_device: Any, out: Any) -> int:
-        info = out._obj
-        info.state, info.healthSummary, info.numCliques = 3, 1, 2
-        info.clusterUuid[:] = range(1, 17)
-        for clique, (kind, number) in zip(info.cliques, ((1, 9), (0, 5)), strict=False):
-            clique.type, clique.id = kind, number
-        return int(pynvml.NVML_SUCCESS)
-
-    nvml.answer("nvmlDeviceGetGpuFabricInfo_v4", version_4)
-    round_ = nvml.round()
-    reading = read_fabric(round_)
-    assert (reading.state, reading.health, reading.clique) == (3, 1, 5)
-    assert reading.cluster_uuid == "01020304-0506-0708-090a-0b0c0d0e0f10"
-    assert round_.inquiry.failures == []
+    assert [*profiles_in([1 << 0 | 1 << 14 | 1 << 15, *[0] * 5, 1 << 8, 0])] == [
+        "max_p",
+        "mig",
+        "profile_15",
+        "profile_200",
+    ]
 
 
 def test_errors_are_told_by_memory_once_there_are_any(bench: BenchMaker) -> None:

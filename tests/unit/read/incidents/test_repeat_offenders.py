@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.one_shot import codes, finding, look_at
+from tests.one_shot import look_at
 from tests.rig import scenario_with
 from tests.status_pages import GPU, Series, body_of, judged, read
 
@@ -11,7 +11,7 @@ from gpu_triage.judge.host_judge import Judgment
 from gpu_triage.options.config import Config
 from gpu_triage.read.incidents.incident_metrics import GPU_INCIDENT_BOARDS_RECENT, GPU_INCIDENTS_RECENT
 from gpu_triage.read.incidents.ledger import INCIDENT_HISTORY, Incident, Memory
-from gpu_triage_simulator import START_OF_TIME, load_scenario
+from gpu_triage_simulator import START_OF_TIME
 
 SLOT = "0000:65:00.0"
 EVIL = "<script>alert(1)</script>"
@@ -82,13 +82,6 @@ def test_the_page_has_a_row_for_each_fault_that_came_back_and_markup_in_it_is_te
     assert "Xid 48, 3 times in 30 days on this board" in page
     assert EVIL not in page
     assert "&lt;script&gt;" in page
-
-
-def test_check_tells_it_with_the_ledger_that_the_host_has() -> None:
-    report = look_at(load_scenario("repeat-offender"), 20 * 60)
-    assert "suspect the slot" in finding(report, "gpu.repeat_offender").measured
-    before = look_at(load_scenario("repeat-offender"), 5 * 60)
-    assert codes(before, "GPU 1") == set()
 
 
 def test_check_reads_the_ledger_and_never_writes_it(tmp_path: Path) -> None:
