@@ -85,17 +85,13 @@ _MOST_LINES: Final = 12
 _MOST_FAILED: Final = 4
 
 
-def _unread(contents: Iterable[Content], files: FilesOfHost, *, with_names: bool) -> Iterator[str]:
+def _unread(contents: Iterable[Content], files: FilesOfHost) -> Iterator[str]:
     """One line for each thing that nvidia-smi printed or omitted, or the kernel logged, and that isn't judged."""
-    if files.log is not None:
-        yield from _unjudged(files.log.unjudged, with_names=with_names)
+    yield from _unjudged(files)
     headless = "rows of nvidia-smi --query-gpu without headings: leave out noheader, or attach the command too"
     yield from (f"{headless}: {content.without_headings}" for content in contents if content.without_headings)
     last = files.last
-    if last is None:
-        return
-    if last.attached is not None and last.attached > len(last.gpus):
-        count = last.attached
+    if (count := last.attached or 0) > len(last.gpus):
         yield f"{count - len(last.gpus)} of {count} GPUs that nvidia-smi counts: attach its whole output"
     for key, at in last.carried.items():
         since = "an earlier output" if at is None else written(at)
@@ -120,9 +116,10 @@ def _unknown_forms(last: Snapshot, files: FilesOfHost) -> Iterator[str]:
         yield f"{len(lines) - _MOST_LINES} more lines in an unknown form"
 
 
-def _unjudged(lines: Sequence[tuple[str, int]], *, with_names: bool) -> Iterator[str]:
-    """Kernel lines with words of error; `with_names`: not only their number, since they may hold names."""
-    shown = lines[:_MOST_UNJUDGED] if with_names else ()
+def _unjudged(files: FilesOfHost) -> Iterator[str]:
+    """Kernel lines with words of error; without names, only their number, since they may hold some."""
+    lines = files.log.unjudged
+    shown = lines[:_MOST_UNJUDGED] if files.with_names else ()
     for text, count in shown:
         yield f"a kernel line with words of error{f', {count} times' if count > 1 else ''}: {text}"
     if rest := len(lines) - len(shown):
@@ -139,28 +136,27 @@ def _summaries(area: Area, files: FilesOfHost, *, found: bool) -> Iterator[str]:
     match area:
         case Area.DRIVER:
             yield from _on_the_bus(files)
-        case Area.HEALTH if files.log is not None:
+        case Area.HEALTH if files.log.lines:
             yield _xids(files.log)
         case Area.PCIE:
             listed = (device for device in files.devices.values() if device.is_gpu and not device.is_dead)
             yield _link_counts("by lspci: ", ((device.generation, device.width) for device in listed))
         case Area.WORK:
-            nodes = {key: gpu.numa_node for key, gpu in ({} if files.last is None else files.last.gpus).items()}
+            nodes = {key: gpu.numa_node for key, gpu in files.last.gpus.items()}
             known = (f"GPU {files.index(key)} on NUMA node {node}" for key, node in nodes.items() if node is not None)
             yield ", ".join(known)
-        case Area.HOST if files.log is not None and not found:
+        case Area.HOST if files.log.lines and not found:
             yield _host_events(files.log)
 
 
 def _on_the_bus(files: FilesOfHost) -> Iterator[str]:
-    if files.last is not None:
-        shown = Counter(gpu.identity.name for gpu in files.last.gpus.values() if gpu.identity.name)
-        yield ", ".join(f"nvidia-smi shows {count} x {name}" for name, count in shown.items())
-        yield f"driver {files.last.driver} answers" if files.last.driver else ""
+    shown = Counter(gpu.identity.name for gpu in files.last.gpus.values() if gpu.identity.name)
+    yield ", ".join(f"nvidia-smi shows {count} x {name}" for name, count in shown.items())
+    yield f"driver {files.last.driver} answers" if files.last.driver else ""
     gpus = [device for device in files.devices.values() if device.is_gpu]
     if on_bus := Counter(each.model + (each.driver and f" (driver in use: {each.driver})") for each in gpus):
         yield f"on the bus: {', '.join(f'{count} x {gpu}' for gpu, count in on_bus.items())}"
-    load = None if files.log is None else files.log.last_load
+    load = files.log.last_load
     loaded = None if load is None else _VERSION.search(load.text)
     if version := files.driver_version or (loaded and loaded[1]):
         yield f"kernel module {version}"
@@ -265,12 +261,12 @@ def _check(paths: Sequence[str], config: Config, *, with_names: bool) -> Report:
     contents = _read(named)
     read, roster = snapshots(contents, with_names=with_names)
     modified_at = max((source.modified_at for source in named if source.modified_at is not None), default=time.time())
-    files = _files_of_host(contents, read, roster, modified_at)
+    files = _files_of_host(contents, read, roster, modified_at, with_names=with_names)
     evidence = evidence_of(files, config)
     judge = HostJudge(JudgedHost("files", files=True), settings=judge_settings(config.judge))
-    found = (*logged_findings(files, judge.settings, with_names=with_names), *files.tools.findings())
+    found = (*logged_findings(files, judge.settings), *files.tools.findings())
     report = judge.judge(evidence, files.driver_error, found).report
-    return _completed(report, evidence, files, contents, with_names=with_names)
+    return _completed(report, evidence, files, contents)
 
 
 def _read(named: Sequence[InputFile]) -> list[Content]:
@@ -302,7 +298,7 @@ def _read(named: Sequence[InputFile]) -> list[Content]:
 
 
 def _files_of_host(
-    contents: Sequence[Content], read: tuple[Snapshot, ...], roster: GpuIndex, modified_at: float
+    contents: Sequence[Content], read: tuple[Snapshot, ...], roster: GpuIndex, modified_at: float, *, with_names: bool
 ) -> FilesOfHost:
     devices = {bus_id: device for content in contents for bus_id, device in content.devices.items()}
     lost = {each.bus_id: each.error for content in contents for each in content.lost if each.bus_id}
@@ -315,7 +311,7 @@ def _files_of_host(
     if len(hosts := {host for section in sections for host in section.hosts}) > 1:
         names = first_few(sorted(hosts), _MOST_FAILED)
         raise ConfigError(f"--from: the kernel messages are of different hosts: {names}; check one host at a time")
-    log = merge(sections, collected_at, modified_at) if sections else None
+    log = merge(sections, collected_at, modified_at) if sections else LogReading()
     tools = HostTools()
     for content in contents:
         tools.update(content.tools)
@@ -333,18 +329,17 @@ def _files_of_host(
         driver_version=next((each.driver_version for each in contents if each.driver_version), ""),
         nobody_there=not shows_gpus and any(each.no_devices for each in contents),
         outside=tuple(dict.fromkeys(each for content in contents for each in content.outside)),
-        now=log.reference if log is not None else modified_at if collected_at is None else collected_at,
+        now=log.reference if sections else modified_at if collected_at is None else collected_at,
+        with_names=with_names,
     )
 
 
-def _completed(
-    report: Report, host: HostEvidence, files: FilesOfHost, contents: Sequence[Content], *, with_names: bool
-) -> Report:
+def _completed(report: Report, host: HostEvidence, files: FilesOfHost, contents: Sequence[Content]) -> Report:
     """The report with the files read and the data missing from them; an area without data never counts as healthy."""
     facts: dict[Area, list[str]] = defaultdict(list)
     nodes = {gpu.gpu: node for gpu in host.gpus if (node := gpu.node) is not None}
     pids = {labels["pid"] for labels in host.labels_of(GPU_PROCESS_INFO)}
-    for area, fact in files.tools.facts(nodes, pids, with_names=with_names):
+    for area, fact in files.tools.facts(nodes, pids, with_names=files.with_names):
         facts[area].append(fact)
     # An area that may be slow for a reason missing from the files does not count as healthy.
     doubted = {Area.HOST} if files.tools.tables.waiting_cpus else set()
@@ -352,7 +347,7 @@ def _completed(
     areas = tuple(_area(area, host, files, facts[area.area]) for area in report.areas)
     areas = tuple(replace(area, is_known=area.is_known and area.area not in doubted) for area in areas)
     is_judged = any(area.findings or (area.is_known and area.summary is not None) for area in areas)
-    shows_all = files.last is None or len(host.gpus) >= (files.last.attached or 0)
+    shows_all = len(host.gpus) >= (files.last.attached or 0)
     nothing = not any(content.kinds for content in contents)
     blocked = report.blocked
     if files.driver_error is None:
@@ -368,7 +363,7 @@ def _completed(
         blocked=blocked,
         verdict=verdict_on(severities, was_read=blocked is None and host.was_read and is_judged and shows_all),
         gpus=report.gpus if is_judged else tuple(replace(gpu, verdict=Verdict.NOT_READ) for gpu in report.gpus),
-        not_read=(*(() if nothing else _not_said(host, files)), *_unread(contents, files, with_names=with_names)),
+        not_read=(*(() if nothing else _not_said(host, files)), *_unread(contents, files)),
         files=tuple(_file(each) for each in _named(contents)),
         measured_seconds=times[-1] - times[0] if len(times) == len(files.snapshots) > 1 else 0.0,
     )
@@ -378,21 +373,21 @@ def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost, facts: Sequ
     # Without GPUs, the summary for a live host only lists what was not found.
     # With GPUs on the bus, or counted, that are not shown, it would claim that there are no others.
     on_bus = sum(device.is_gpu for device in files.devices.values())
-    counted = 0 if files.last is None else files.last.attached
+    counted = files.last.attached if files.snapshots else 0
     lacks = area.area is Area.DRIVER and (counted is None or len(host.gpus) < max(1, on_bus, counted))
     says = _says(area.area, host, files) and not lacks
     known = says and area.summary is not None
     parts = [area.summary or ""] if known else [*_summaries(area.area, files, found=bool(area.findings))]
     # For partial nvidia-smi output, such as `-d ECC`, this is all there is.
     parts += _OF_THE_MOMENT[area.area](host, files) if area.area in _OF_THE_MOMENT else ()
-    if area.area is Area.PEERS and files.last is not None:
+    if area.area is Area.PEERS:
         parts += _peer_summaries(files.last, files.labels)
-    lines = () if files.log is None or area.area is not Area.HEALTH else files.log.unjudged
+    lines = files.log.unjudged if area.area is Area.HEALTH else ()
     doubts = any(text.startswith(OF_DRIVER) for text, _ in lines)
     parts += ["it has messages of the driver that are not judged"] if doubts else ()
     # A log does not show that the memory is sound. Without a bridge, inactive links are normal.
     doubts |= area.area is Area.HEALTH and not any(map(host.series, _JUDGED_BY[Area.HEALTH]))
-    shown = files.last.gpus.values() if files.last is not None and area.area is Area.PEERS else ()
+    shown = files.last.gpus.values() if area.area is Area.PEERS else ()
     doubts |= lacks or any(ALL_LINKS in gpu.links for gpu in shown)
     summary = "; ".join(filter(None, (*parts, *facts))) or None
     return replace(area, summary=summary, is_known=area.is_known and not doubts)
@@ -401,8 +396,7 @@ def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost, facts: Sequ
 def _held(host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
     """Active throttle reasons of each GPU at the last sample; a duration would take two samples."""
     reasons = {gpu.gpu: active for gpu in host.answering if (active := gpu.active_reasons) is not None}
-    shown = {} if files.last is None else files.last.gpus
-    if unknown := [files.index(key) for key, gpu in shown.items() if gpu.held_unknown]:
+    if unknown := [files.index(key) for key, gpu in files.last.gpus.items() if gpu.held_unknown]:
         yield f"GPU {ranges(unknown)} held by a reason that the driver calls unknown {AT_THAT_MOMENT}"
     elif reasons and not any(reasons.values()):
         yield f"no throttle reason active {AT_THAT_MOMENT}"
@@ -439,8 +433,8 @@ def _errors(host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
         yield f"{sum(rows):.0f} remapped rows"
     if counted:
         yield f"ECC errors since the driver was loaded: {_by_kind(counted)}"
-    last, lifetime = files.last, defaultdict[str, list[str]](list)
-    for key, gpu in () if last is None else (*last.gpus.items(), *(("", gpu) for gpu in last.unnamed)):
+    lifetime = defaultdict[str, list[str]](list)
+    for key, gpu in (*files.last.gpus.items(), *(("", gpu) for gpu in files.last.unnamed)):
         for reading in gpu.readings:
             if isinstance(reading, ecc.EccReading) and any(reading.aggregate_errors.values()):
                 lifetime[_by_kind(reading.aggregate_errors)].append(files.index(key))
@@ -452,7 +446,7 @@ def _by_kind(counted: Mapping[str, float]) -> str:
 
 
 def _working(_host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
-    for key, gpu in {} if files.last is None else files.last.gpus.items():
+    for key, gpu in files.last.gpus.items():
         if used := sorted((each for each in gpu.processes.processes if each.is_compute), key=lambda each: each.pid):
             yield f"GPU {files.index(key)}: {first_few(list(map(_use_of, used)), _MOST_FAILED)}"
         shares, watts = [share for share, _ in gpu.watched], [w for _, w in gpu.watched if w is not None]
@@ -481,9 +475,9 @@ _OF_THE_MOMENT: Final = {Area.HEALTH: _errors, Area.CLOCKS: _held, Area.PCIE: _l
 
 
 def _says(area: Area, host: HostEvidence, files: FilesOfHost) -> bool:
-    if area is Area.HEALTH and files.log is not None:
+    if area is Area.HEALTH and files.log.lines:
         return True
-    if area is Area.PEERS and files.last is not None and files.last.attached == len(host.answering) == 1:
+    if area is Area.PEERS and files.last.attached == len(host.answering) == 1:
         return True  # it has no peers
     return area not in _JUDGED_BY or any(host.series(spec) for spec in _JUDGED_BY[area])
 
@@ -496,7 +490,7 @@ def _not_said(host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
         yield "rates, such as the share of time it throttled: attach a second nvidia-smi -q, taken a minute later"
     if files.snapshots:
         yield "how long a GPU was busy, so whether a job hangs, starves or spins: run gpu-triage check on the host"
-    if files.log is None:
+    if not files.log.lines:
         yield "Xid errors: attach the kernel log (dmesg -T, journalctl -k) or nvidia-bug-report.log.gz"
     if host.answering and not host.series(GPU_PCIE_LINK_SLOT_MAX_WIDTH):
         yield "what the slot above each GPU can do: attach lspci -vvv, taken as root"

@@ -192,11 +192,12 @@ _MOST_IN_LINE: Final = 256  # messages
 
 
 class KernelMessage(NamedTuple):
-    """A kernel message, and the text before it with its timestamp; escaped newlines are decoded."""
+    """A kernel message; escaped newlines are decoded."""
 
-    prefix: str
+    prefix: str  # the text before it, with its timestamp
     text: str
     quoted: bool = False  # whether another sender repeats it
+    place: int = 0  # line number
 
 
 def kernel_messages_in(line: str) -> Iterator[KernelMessage]:
