@@ -179,20 +179,16 @@ def _measured(key: str, gpu: SmiGpu, snapshot: Snapshot, files: FilesOfHost, con
         topology.PeerReading(
             index,
             by_index[index].uuid,
-            {"nvlink": "ok"} if gpu.peers.get(index, "").startswith("NV") else _p2p(gpu, index),
+            {"nvlink": "ok"} if gpu.peers.get(index, "").startswith("NV") else gpu.p2p.get(index, {}),
             _LEVELS.get(gpu.peers.get(index, "").lower()),
         )
-        for index in dict.fromkeys((*gpu.peers, *(name.partition("/")[0] for name in gpu.p2p)))
+        for index in dict.fromkeys((*gpu.peers, *gpu.p2p))
         if index in by_index and labels.gpu.isdecimal()
     )
     node = gpu.numa_node if device is None or device.numa_node is None else device.numa_node
     yield from topology.render(topology.TopologyReading(node, peers), labels)
     others = (each for each in snapshot.gpus.values() if each is not gpu and each.identity.name == gpu.identity.name)
     yield from nvlink.render(reading_of(gpu.links, (each.links for each in others)), labels)
-
-
-def _p2p(gpu: SmiGpu, index: str) -> dict[str, str]:
-    return {name.partition("/")[2]: status for name, status in gpu.p2p.items() if name.startswith(f"{index}/")}
 
 
 def _expectation(gpu: SmiGpu, files: FilesOfHost, config: Config) -> pcie.LinkExpectation:
@@ -225,24 +221,20 @@ def _xids(files: FilesOfHost, texts: dict[float, str], ended: set[float]) -> Xid
     for what, name, words, events in logged_xids(log):
         labels = files.labels.get(what.address)
         counts = unassigned.setdefault(what.address, {}) if labels is None else gpus.setdefault(labels, {})
-        if len(counts) < _MOST_XIDS:
-            counts[name] = counted = _counted(events, words, log, files.now, texts)
-            if log.is_over(events.last):
-                ended.add(counted.last_at)
+        if len(counts) >= _MOST_XIDS:
+            continue
+        last, is_over = events.last, log.is_over(events.last)
+        wall = files.now if last.wall is None else min(last.wall, files.now)
+        # What is over does not count as recent damage, even if the driver was loaded within the same second.
+        wall -= (thresholds.XID_RECENT_SECONDS + 1) * is_over
+        while wall in texts:
+            # Timestamps must be unique, because they are the keys of the descriptions.
+            wall -= 1e-3
+        texts[wall] = log.when(last) + words
+        if is_over:
+            ended.add(wall)
+        counts[name] = XidCount(events.count, wall)
     return XidReading((), gpus, unassigned, {"kmsg": True})
-
-
-def _counted(events: Events, words: str, log: LogReading, now: float, texts: dict[float, str]) -> XidCount:
-    last = events.last
-    wall = now if last.wall is None else min(last.wall, now)
-    if log.is_over(last):
-        # It does not count as recent damage, even if the driver was loaded within the same second.
-        wall -= thresholds.XID_RECENT_SECONDS + 1
-    while wall in texts:
-        # Timestamps must be unique, because they are the keys of the descriptions.
-        wall -= 1e-3
-    texts[wall] = log.when(last) + words
-    return XidCount(max(1, events.count), wall)
 
 
 def _resets(files: FilesOfHost) -> Iterator[Sample]:

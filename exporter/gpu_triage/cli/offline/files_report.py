@@ -204,7 +204,7 @@ def _peer_summaries(last: Snapshot, labels: Mapping[str, GpuLabels]) -> Iterator
         yield f"topology: {_counts(levels)}"
     if near := [level for gpu in last.gpus.values() for level in gpu.adapters.values()]:
         yield f"GPU to adapter: {_counts(near)}"
-    if ways := [f"{name.partition('/')[2]} {status}" for gpu in last.gpus.values() for name, status in gpu.p2p.items()]:
+    if ways := [" ".join(way) for gpu in last.gpus.values() for peer in gpu.p2p.values() for way in peer.items()]:
         yield f"peer access: {_counts(ways)}"
     if inactive := [labels[key].gpu for key, gpu in last.gpus.items() if ALL_LINKS in gpu.links and key in labels]:
         yield f"all NVLinks of GPU {ranges(inactive)} are inactive"

@@ -92,12 +92,18 @@ class NvlinkParser:
 Links = Mapping[int, LinkReading]  # by link number; None and absent errors were not printed
 
 
-def links_of(facts: Mapping[str, str]) -> Links:
-    found: dict[int, dict[str, str]] = {}
+def grouped(facts: Mapping[str, str], prefix: str) -> dict[str, dict[str, str]]:
+    """The facts below a prefix, by the first part of their name and the rest."""
+    found: dict[str, dict[str, str]] = {}
     for path, value in facts.items():
-        if path.startswith(_PREFIX):
-            number, _, what = path.removeprefix(_PREFIX).partition("/")
-            found.setdefault(int(number), {})[what] = value
+        if path.startswith(prefix):
+            first, _, rest = path.removeprefix(prefix).partition("/")
+            found.setdefault(first, {})[rest] = value
+    return found
+
+
+def links_of(facts: Mapping[str, str]) -> Links:
+    found = {int(number): said for number, said in grouped(facts, _PREFIX).items()}
     # The values of an earlier output come last.
     is_none = next(iter(found), None) == ALL_LINKS
     found = {number: said for number, said in found.items() if (number == ALL_LINKS) == is_none}
