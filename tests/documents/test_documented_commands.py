@@ -62,16 +62,6 @@ def test_make_has_every_target_that_is_named_and_lists_twelve_at_most(repository
     assert {(name, target) for name, target in named if target not in targets} == set()
 
 
-def test_every_benchmark_finds_its_section_when_it_has_measured(repository: Path) -> None:
-    programs = "".join(path.read_text(encoding="utf-8") for path in (repository / "tests/bench").glob("*.py"))
-    named = re.findall(r'report\("([\w-]+)", .*to_screen=to_screen\)', programs)
-    sections = re.findall(
-        r"^<!-- ([\w-]+) -->$", (repository / "docs/benchmarks.md").read_text(encoding="utf-8"), re.MULTILINE
-    )
-    assert sorted(named) == sorted(sections)
-    assert set(sections) >= {"cost", "fleet", "rules", "soak"}
-
-
 def test_every_module_that_python_is_told_to_run_exists(repository: Path) -> None:
     named = {name for page in documents(repository) for name in MODULE.findall(page.read_text(encoding="utf-8"))}
     assert len(named) > 5
