@@ -24,18 +24,19 @@ from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 
 _HEADLESS: Final = re.compile(r"(?:[^,]{0,80}, ){1,80}(?:\d+(?:\.\d+)? (?:MHz|MiB|W|%), ?){1,20}[^,]{1,80}$")
 
-_LineParser = SmiXmlParser | SmiMonitorParser | SmiCsvParser | SmiTextParser | NvlinkParser | SmiTopologyParser
-_Parser = SmiTableParser | _LineParser
+_Parser = (
+    SmiTableParser | SmiXmlParser | SmiMonitorParser | SmiCsvParser | SmiTextParser | NvlinkParser | SmiTopologyParser
+)
 
 
 def begin(line: str, before: str) -> _Parser | None:
     """A parser that has consumed this line, if an output starts with it; mostly, the first character rules that out."""
     text = line.lstrip() if line[0] in " \t" else line
     first = text[:1]
+    kinds: tuple[type[_Parser], ...] = ()
     if first == "|":
-        return SmiTableParser.starting(line, before)
-    kinds: tuple[type[_LineParser], ...] = ()
-    if first == "<":
+        kinds = (SmiTableParser,)
+    elif first == "<":
         kinds = (SmiXmlParser,)
     elif first == "#":
         kinds = (SmiMonitorParser, SmiCsvParser)
@@ -45,10 +46,7 @@ def begin(line: str, before: str) -> _Parser | None:
         kinds = (SmiTextParser,)
     elif first.islower() or "--query-" in line:
         kinds = (SmiCsvParser,)
-    parser = next((parser for kind in kinds if (parser := kind.starting(line)) is not None), None)
-    if isinstance(parser, SmiTopologyParser):
-        parser.read_command(before)
-    return parser
+    return next((parser for kind in kinds if (parser := kind.starting(line, before)) is not None), None)
 
 
 BUG_REPORT: Final = "NVIDIA bug report"

@@ -200,7 +200,7 @@ class SmiCsvParser:
         self._read_at: float | None = None
 
     @classmethod
-    def starting(cls, line: str) -> SmiCsvParser | None:
+    def starting(cls, line: str, _before: str) -> SmiCsvParser | None:
         query = _QUERY.search(line) if "--query-" in line else None
         if query is not None and command_of(line):
             fields = [name.lower() for name in query[2].split(",") if name]
@@ -307,7 +307,7 @@ class SmiMonitorParser:
         self._sampled: set[str] = set()
 
     @classmethod
-    def starting(cls, line: str) -> SmiMonitorParser | None:
+    def starting(cls, line: str, _before: str) -> SmiMonitorParser | None:
         columns = _headings(line)
         is_one = "gpu" in columns and ("pid" in columns or not _FACTS_OF_COLUMNS.keys().isdisjoint(columns))
         return cls(columns) if is_one else None
