@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gpu_triage.cli.offline.host_tools import HostTools, at_zero
+from gpu_triage.cli.offline.host_tools import at_zero
 from gpu_triage.cli.offline.logs import EventKey, EventKind, Events, LogEvent, LogReading, cause_of
 from gpu_triage.cli.offline.lspci import PciDevice
-from gpu_triage.cli.offline.outside import Outside
+from gpu_triage.cli.offline.scan import HostFacts
 from gpu_triage.cli.offline.smi_gpu import SmiGpu
 from gpu_triage.cli.offline.smi_links import reading_of
 from gpu_triage.cli.offline.snapshot import Snapshot
@@ -42,21 +42,11 @@ _LEVELS: Final = {level: level for level in topology.LEVELS.values()}
 
 @dataclass(frozen=True, slots=True)
 class FilesOfHost:
+    facts: HostFacts
     snapshots: tuple[Snapshot, ...]  # in chronological order
     labels: Mapping[str, GpuLabels]  # index and UUID of every GPU, from the roster
-    lost: Mapping[str, str]  # errors of GPUs that nvidia-smi could not open, by bus id
-    unplaced: Mapping[str, str]  # the same for GPUs without a bus id, by index; "" if that was not legible either
-    corrupted: frozenset[str]  # bus ids of GPUs with a corrupted InfoROM, according to nvidia-smi
-    devices: Mapping[str, PciDevice]  # PCI devices listed by lspci, by bus id
-    ports: Mapping[str, PciDevice]  # the PCIe ports among them, as returned by `ports_of`
-    log: LogReading  # all kernel logs merged
-    # why nvidia-smi could not use NVML; None if it could, or if no output of nvidia-smi shows it
-    driver_error: str | None
-    driver_version: str  # version of the kernel module
-    tools: HostTools  # what other tools print
-    nobody_there: bool  # whether nvidia-smi reported that it found no devices
-    now: float  # the reference time for ages, in the host's wall clock
-    outside: tuple[Outside, ...]  # causes outside the GPU
+    ports: Mapping[str, PciDevice]  # the PCIe ports that lspci lists, as returned by `ports_of`
+    log: LogReading  # all kernel logs merged, and the time that ages refer to
     with_names: bool  # whether to name processes and servers
 
     @property
@@ -65,10 +55,20 @@ class FilesOfHost:
         return self.snapshots[-1] if self.snapshots else Snapshot(None, is_full=False)
 
     @property
+    def driver_error(self) -> str | None:
+        """Why nvidia-smi could not use NVML; None if it could, or if no output of nvidia-smi shows it."""
+        return None if self.last.gpus else self.facts.driver_error
+
+    @property
+    def nobody_there(self) -> bool:
+        """Whether nvidia-smi reported that it found no devices."""
+        return self.facts.no_devices and not self.last.gpus
+
+    @property
     def answering(self) -> frozenset[str]:
         """Bus ids of the GPUs that answer."""
         sound = (gpu.bus_id for gpu in self.last.gpus.values() if gpu.error is None)
-        return frozenset() if self.driver_error else frozenset(sound) - set(self.lost)
+        return frozenset() if self.driver_error else frozenset(sound) - set(self.facts.lost)
 
     def port_above(self, bus_id: str) -> PciDevice | None:
         """The upstream port of a device; None if no listing includes it."""
@@ -85,7 +85,8 @@ class FilesOfHost:
 
 
 def evidence_of(files: FilesOfHost, config: Config) -> HostEvidence:
-    times = [files.now if snapshot.at is None else snapshot.at for snapshot in files.snapshots] or [files.now]
+    now = files.log.reference
+    times = [now if snapshot.at is None else snapshot.at for snapshot in files.snapshots] or [now]
     sampled = _sampled(files, times[-1])
     begin = min([times[0], *(at for at, _, _ in sampled)])
     store, history = OutcomeStore([_SAMPLED, _COLLECTOR]), MetricHistory(max(1.0, times[-1] - begin))
@@ -107,13 +108,13 @@ def evidence_of(files: FilesOfHost, config: Config) -> HostEvidence:
         made = (*render_xids(_xids(files, texts, ended)), *_resets(files))
         store.put(Outcome(_COLLECTOR, "log", made, history_at))
         history.note(store, history_at)
-    end = Moment(times[-1], files.now)
+    end = Moment(times[-1], now)
     return replace(history.evidence(end), at=end, time_texts=texts, ended=frozenset(ended))
 
 
 def _sampled(files: FilesOfHost, end: float) -> list[tuple[float, str, tuple[Sample, ...]]]:
     """What was measured over some time, which ends with the last output: when, of what, and the samples then."""
-    measured = tuple(files.tools.tables.samples(thresholds.RECENT_SECONDS))
+    measured = tuple(files.facts.tools.tables.samples(thresholds.RECENT_SECONDS))
     points = [(end - thresholds.RECENT_SECONDS, "host", at_zero(measured)), (end, "host", measured)] if measured else []
     for key, gpu in files.last.gpus.items():
         labels = files.labels[key]
@@ -129,8 +130,8 @@ def _groups(files: FilesOfHost, snapshot: Snapshot, config: Config) -> Iterator[
     """Samples by subject at one point in time: the host's, and those of each GPU seen then."""
     presences = []
     for key, labels in files.labels.items():
-        gpu, device = snapshot.gpus.get(key), files.devices.get(key)
-        error = files.lost.get(key) or (None if gpu is None else gpu.error)
+        gpu, device = snapshot.gpus.get(key), files.facts.devices.get(key)
+        error = files.facts.lost.get(key) or (None if gpu is None else gpu.error)
         if device is not None and device.is_dead:
             error = "lost"
         if gpu is None and error is None:
@@ -148,14 +149,14 @@ def _groups(files: FilesOfHost, snapshot: Snapshot, config: Config) -> Iterator[
 def _presence(
     files: FilesOfHost, snapshot: Snapshot, gpus: tuple[presence.GpuPresence, ...], config: Config
 ) -> presence.PresenceReading:
-    on_bus = [device for device in files.devices.values() if device.is_gpu and device.driver not in PASS_THROUGH]
-    version = snapshot.driver or files.driver_version
+    on_bus = [device for device in files.facts.devices.values() if device.is_gpu and device.driver not in PASS_THROUGH]
+    version = snapshot.driver or files.facts.driver_version
     counted = 0 if files.nobody_there and not files.snapshots else snapshot.attached
     return presence.PresenceReading(
         gpus=gpus,
         nvml_count=counted,
         # Without nvidia-smi's count there is nothing to compare the PCI count with.
-        pci_count=len(on_bus) if files.devices and (counted is not None or files.driver_error) else None,
+        pci_count=len(on_bus) if files.facts.devices and (counted is not None or files.driver_error) else None,
         expected_count=None if counted is None else config.expect_gpu_count,
         most_since_boot=None,
         driver_up=files.driver_error is None if files.snapshots or files.driver_error else None,
@@ -166,7 +167,7 @@ def _presence(
 
 
 def _measured(key: str, gpu: SmiGpu, snapshot: Snapshot, files: FilesOfHost, config: Config) -> Iterator[Sample]:
-    labels, device = files.labels[key], files.devices.get(key)
+    labels, device = files.labels[key], files.facts.devices.get(key)
     # Utilization is instantaneous: two samples would be mistaken for an average over the time between them.
     is_last = gpu is files.last.gpus.get(key)
     for reading in gpu.readings:
@@ -192,7 +193,7 @@ def _measured(key: str, gpu: SmiGpu, snapshot: Snapshot, files: FilesOfHost, con
 
 
 def _expectation(gpu: SmiGpu, files: FilesOfHost, config: Config) -> pcie.LinkExpectation:
-    limits, device = gpu.limits, files.devices.get(gpu.bus_id)
+    limits, device = gpu.limits, files.facts.devices.get(gpu.bus_id)
     if device is not None:
         slot = files.port_above(gpu.bus_id) or PciDevice("", "")
         limits = replace(
@@ -217,14 +218,14 @@ def _xids(files: FilesOfHost, texts: dict[float, str], ended: set[float]) -> Xid
     """The Xids in the log; by timestamp, fills `texts` with when each was, and `ended` with those that are over."""
     gpus: dict[GpuLabels, XidCounts] = {}
     unassigned: dict[str, XidCounts] = {}
-    log = files.log
+    log, now = files.log, files.log.reference
     for what, name, words, events in logged_xids(log):
         labels = files.labels.get(what.address)
         counts = unassigned.setdefault(what.address, {}) if labels is None else gpus.setdefault(labels, {})
         if len(counts) >= _MOST_XIDS:
             continue
         last, is_over = events.last, log.is_over(events.last)
-        wall = files.now if last.wall is None else min(last.wall, files.now)
+        wall = now if last.wall is None else min(last.wall, now)
         # What is over does not count as recent damage, even if the driver was loaded within the same second.
         wall -= (thresholds.XID_RECENT_SECONDS + 1) * is_over
         while wall in texts:

@@ -12,15 +12,14 @@ from typing import Final
 
 from gpu_triage.cli.measure import judge_recording
 from gpu_triage.cli.offline.evidence import FilesOfHost, evidence_of
-from gpu_triage.cli.offline.host_tools import HostTools
 from gpu_triage.cli.offline.lines import pieces
 from gpu_triage.cli.offline.log_lines import date_time, written
 from gpu_triage.cli.offline.logged import logged_findings
-from gpu_triage.cli.offline.logs import OF_DRIVER, EventKind, LogReading, MemoryBudget, merge
+from gpu_triage.cli.offline.logs import OF_DRIVER, EventKind, LogReading, merge
 from gpu_triage.cli.offline.lspci import ports_of
-from gpu_triage.cli.offline.scan import BUG_REPORT, Content, Scanner
+from gpu_triage.cli.offline.scan import BUG_REPORT, Content, HostFacts, Scanner
 from gpu_triage.cli.offline.smi_links import ALL_LINKS
-from gpu_triage.cli.offline.snapshot import GpuIndex, Snapshot, snapshots
+from gpu_triage.cli.offline.snapshot import Snapshot, snapshots
 from gpu_triage.cli.offline.sources import STANDARD_INPUT, InputFile, documents, is_recording, sources
 from gpu_triage.documents.stream import TimeLimit
 from gpu_triage.errors import ConfigError
@@ -139,7 +138,7 @@ def _summaries(area: Area, files: FilesOfHost, *, found: bool) -> Iterator[str]:
         case Area.HEALTH if files.log.lines:
             yield _xids(files.log)
         case Area.PCIE:
-            listed = (device for device in files.devices.values() if device.is_gpu and not device.is_dead)
+            listed = (device for device in files.facts.devices.values() if device.is_gpu and not device.is_dead)
             yield _link_counts("by lspci: ", ((device.generation, device.width) for device in listed))
         case Area.WORK:
             nodes = {key: gpu.numa_node for key, gpu in files.last.gpus.items()}
@@ -153,12 +152,12 @@ def _on_the_bus(files: FilesOfHost) -> Iterator[str]:
     shown = Counter(gpu.identity.name for gpu in files.last.gpus.values() if gpu.identity.name)
     yield ", ".join(f"nvidia-smi shows {count} x {name}" for name, count in shown.items())
     yield f"driver {files.last.driver} answers" if files.last.driver else ""
-    gpus = [device for device in files.devices.values() if device.is_gpu]
+    gpus = [device for device in files.facts.devices.values() if device.is_gpu]
     if on_bus := Counter(each.model + (each.driver and f" (driver in use: {each.driver})") for each in gpus):
         yield f"on the bus: {', '.join(f'{count} x {gpu}' for gpu, count in on_bus.items())}"
     load = files.log.last_load
     loaded = None if load is None else _VERSION.search(load.text)
-    if version := files.driver_version or (loaded and loaded[1]):
+    if version := files.facts.driver_version or (loaded and loaded[1]):
         yield f"kernel module {version}"
 
 
@@ -258,21 +257,28 @@ def _check(paths: Sequence[str], config: Config, *, with_names: bool) -> Report:
     named = [source for path in paths for source in sources(path)]
     if not named:
         raise ConfigError("--from: there is no file in this folder that can be read; name the files")
-    contents = _read(named)
+    facts = HostFacts()
+    contents = _read(named, facts)
     read, roster = snapshots(contents, with_names=with_names)
-    modified_at = max((source.modified_at for source in named if source.modified_at is not None), default=time.time())
-    files = _files_of_host(contents, read, roster, modified_at, with_names=with_names)
+    files = FilesOfHost(
+        facts=facts,
+        snapshots=read,
+        labels=roster.labels(facts.lost, facts.devices, {key for each in read for key in each.gpus}),
+        ports=ports_of(facts.devices),
+        log=_log(contents, read, named),
+        with_names=with_names,
+    )
     evidence = evidence_of(files, config)
     judge = HostJudge(JudgedHost("files", files=True), settings=judge_settings(config.judge))
-    found = (*logged_findings(files, judge.settings), *files.tools.findings())
+    found = (*logged_findings(files, judge.settings), *facts.tools.findings())
     report = judge.judge(evidence, files.driver_error, found).report
     return _completed(report, evidence, files, contents)
 
 
-def _read(named: Sequence[InputFile]) -> list[Content]:
+def _read(named: Sequence[InputFile], facts: HostFacts) -> list[Content]:
     total = sum(source.size or 0 for source in named)
     contents: list[Content] = []
-    room, time_limit, read, done = MemoryBudget(), TimeLimit(), 0, 0
+    time_limit, read, done = TimeLimit(), 0, 0
     with ProgressLine() as line:
 
         def count(size: int) -> None:
@@ -287,7 +293,7 @@ def _read(named: Sequence[InputFile]) -> list[Content]:
                     if read > _MOST_READ:
                         contents.append(Content(source.name, f"only the first {_MOST_READ} files were read"))
                         return contents
-                    content = Scanner(document.name, room).read(pieces(document.stream))
+                    content = Scanner(document.name, facts).read(pieces(document.stream))
                     content.damage = document.stream.damage
                     # In folders and archives, files without recognized content aren't listed.
                     if content.kinds or content.damage or len(contents) <= _MOST_NAMED:
@@ -297,13 +303,9 @@ def _read(named: Sequence[InputFile]) -> list[Content]:
     return contents
 
 
-def _files_of_host(
-    contents: Sequence[Content], read: tuple[Snapshot, ...], roster: GpuIndex, modified_at: float, *, with_names: bool
-) -> FilesOfHost:
-    devices = {bus_id: device for content in contents for bus_id, device in content.devices.items()}
-    lost = {each.bus_id: each.error for content in contents for each in content.lost if each.bus_id}
-    unplaced = {each.number: each.error for content in contents for each in content.lost if not each.bus_id}
-    shows_gpus = bool(read and read[-1].gpus)
+def _log(contents: Sequence[Content], read: Sequence[Snapshot], named: Sequence[InputFile]) -> LogReading:
+    """All kernel logs, and the time that ages refer to."""
+    modified_at = max((source.modified_at for source in named if source.modified_at is not None), default=time.time())
     times = [each.written_at for each in contents] + [each.at for each in read]
     # When the newest of the files was collected, according to timestamps inside the files.
     collected_at = max((each for each in times if each is not None), default=None)
@@ -311,27 +313,7 @@ def _files_of_host(
     if len(hosts := {host for section in sections for host in section.hosts}) > 1:
         names = first_few(sorted(hosts), _MOST_FAILED)
         raise ConfigError(f"--from: the kernel messages are of different hosts: {names}; check one host at a time")
-    log = merge(sections, collected_at, modified_at) if sections else LogReading()
-    tools = HostTools()
-    for content in contents:
-        tools.update(content.tools)
-    return FilesOfHost(
-        snapshots=read,
-        labels=roster.labels(lost, devices, {key for each in read for key in each.gpus}),
-        lost=lost,
-        unplaced=unplaced,
-        corrupted=frozenset(bus_id for content in contents for bus_id in content.corrupted),
-        devices=devices,
-        ports=ports_of(devices),
-        log=log,
-        tools=tools,
-        driver_error=None if shows_gpus else next((each.driver_error for each in contents if each.driver_error), None),
-        driver_version=next((each.driver_version for each in contents if each.driver_version), ""),
-        nobody_there=not shows_gpus and any(each.no_devices for each in contents),
-        outside=tuple(dict.fromkeys(each for content in contents for each in content.outside)),
-        now=log.reference if sections else modified_at if collected_at is None else collected_at,
-        with_names=with_names,
-    )
+    return merge(sections, collected_at, modified_at)
 
 
 def _completed(report: Report, host: HostEvidence, files: FilesOfHost, contents: Sequence[Content]) -> Report:
@@ -339,10 +321,10 @@ def _completed(report: Report, host: HostEvidence, files: FilesOfHost, contents:
     facts: dict[Area, list[str]] = defaultdict(list)
     nodes = {gpu.gpu: node for gpu in host.gpus if (node := gpu.node) is not None}
     pids = {labels["pid"] for labels in host.labels_of(GPU_PROCESS_INFO)}
-    for area, fact in files.tools.facts(nodes, pids, with_names=files.with_names):
+    for area, fact in files.facts.tools.facts(nodes, pids, with_names=files.with_names):
         facts[area].append(fact)
     # An area that may be slow for a reason missing from the files does not count as healthy.
-    doubted = {Area.HOST} if files.tools.tables.waiting_cpus else set()
+    doubted = {Area.HOST} if files.facts.tools.tables.waiting_cpus else set()
     doubted |= {Area.CLOCKS} if _below_clock(host) else set()
     areas = tuple(_area(area, host, files, facts[area.area]) for area in report.areas)
     areas = tuple(replace(area, is_known=area.is_known and area.area not in doubted) for area in areas)
@@ -372,7 +354,7 @@ def _completed(report: Report, host: HostEvidence, files: FilesOfHost, contents:
 def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost, facts: Sequence[str]) -> AreaVerdict:
     # Without GPUs, the summary for a live host only lists what was not found.
     # With GPUs on the bus, or counted, that are not shown, it would claim that there are no others.
-    on_bus = sum(device.is_gpu for device in files.devices.values())
+    on_bus = sum(device.is_gpu for device in files.facts.devices.values())
     counted = files.last.attached if files.snapshots else 0
     lacks = area.area is Area.DRIVER and (counted is None or len(host.gpus) < max(1, on_bus, counted))
     says = _says(area.area, host, files) and not lacks
@@ -500,9 +482,7 @@ def _not_said(host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
         if not host.has(GPU_P2P_STATUS):
             yield "P2P between GPUs: attach nvidia-smi topo -p2p r"
     yield from _unexplained(host)
-    yield from files.tools.missing()
-    if not files.tools.tables.commands:
-        yield "CPU, memory, disk and network of the host while the job ran: run gpu-triage check on the host"
+    yield from files.facts.tools.missing()
 
 
 def _unexplained(host: HostEvidence) -> Iterator[str]:

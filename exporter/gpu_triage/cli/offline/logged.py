@@ -35,7 +35,7 @@ rate-limits floods."""
 def _pcie_errors(files: FilesOfHost) -> Iterator[Finding]:
     """PCIe errors of GPUs and of the ports above them."""
     log = files.log
-    gpus = {*files.labels, *(device.bus_id for device in files.devices.values() if device.is_gpu), *log.gpus}
+    gpus = {*files.labels, *(device.bus_id for device in files.facts.devices.values() if device.is_gpu), *log.gpus}
     below: dict[str, list[str]] = defaultdict(list)
     for gpu in sorted(gpus):
         above = files.port_above(gpu)
@@ -85,9 +85,11 @@ def _errors(log: LogReading) -> Mapping[tuple[str, str], Events]:
 
 def _narrow_links(files: FilesOfHost) -> Iterator[Finding]:
     """Links with missing lanes on GPUs that nvidia-smi doesn't show; a low speed at idle is normal."""
-    links = {bus_id: link for bus_id, device in files.devices.items() if (link := _link(files, device)) is not None}
+    links = {
+        bus_id: link for bus_id, device in files.facts.devices.items() if (link := _link(files, device)) is not None
+    }
     answering = files.answering
-    for bus_id, device in files.devices.items():
+    for bus_id, device in files.facts.devices.items():
         lanes, most = links.get(bus_id, (0, 0))
         if not device.is_gpu or bus_id in answering:
             continue
@@ -204,11 +206,11 @@ def _details(events: Events) -> list[str]:
 
 
 def _held(files: FilesOfHost) -> Iterator[tuple[str, tuple[str, str]]]:
-    for device in files.devices.values():
+    for device in files.facts.devices.values():
         if device.is_gpu and (device.driver == _NOUVEAU or device.driver.lower() in _NOVA):
             yield device.bus_id, (device.driver, f"lspci names {device.driver} as the driver in use")
     for what, events in files.log.of_kind(EventKind.NOUVEAU):
-        known = files.devices.get(what.address)
+        known = files.facts.devices.get(what.address)
         if (known is None or known.driver in ("", "none")) and not files.log.is_over(events.last):
             yield what.address, (_NOUVEAU, f"it logged {files.log.when(events.last)}")
 
@@ -234,18 +236,18 @@ def logged_findings(files: FilesOfHost, settings: JudgeSettings) -> Iterator[Fin
     yield from _pcie_errors(files)
     yield from _host(files)
     yield from _killed(files)
-    for index, error in files.unplaced.items():
+    for index, error in files.facts.unplaced.items():
         which = "it" if index else "a GPU, and which is not legible"
         yield Finding(BY_CODE["gpu.lost"], f"nvidia-smi could not open {which} ({error})", index or None)
     yield from _outside(files)
-    for address in files.corrupted:
+    for address in files.facts.corrupted:
         yield files.about_gpu("gpu.inforom", address, "nvidia-smi says that its InfoROM is corrupted")
     yield from _narrow_links(files)
 
 
 def _outside(files: FilesOfHost) -> Iterator[Finding]:
     about: dict[tuple[str, str], list[Outside]] = defaultdict(list)
-    for said in files.outside:
+    for said in files.facts.outside:
         about[said.code, said.bus_id].append(said)
     for (code, bus_id), causes in about.items():
         # One finding with all of its causes: of two about the same, the judge would keep one.
@@ -255,7 +257,7 @@ def _outside(files: FilesOfHost) -> Iterator[Finding]:
         yield replace(
             files.about_gpu(code, bus_id, measured) if bus_id else of_host(code, measured), cause_advice=advice
         )
-    told = {said.bus_id for said in files.outside if said.code == MIG}
+    told = {said.bus_id for said in files.facts.outside if said.code == MIG}
     for address, gpu in files.last.gpus.items():
         if gpu.mig_pending is not None and address not in told:
             mode = "enabled" if gpu.mig_pending else "disabled"

@@ -407,15 +407,15 @@ class Events:
 class LogReading(NamedTuple):
     """All logs of a host; without lines if there are none."""
 
-    reference: float = 0.0  # reference time for ages, in the host's wall clock
-    until: str = ""  # description of the reference time, for display
-    events: Mapping[EventKey, Events] = {}  # by group
-    ports: Mapping[str, str] = {}  # the port above a device, by the device's bus id
-    gpus: frozenset[str] = frozenset()  # addresses that the logs identify as GPUs
-    loaded_at: tuple[float, ...] = ()  # wall times of driver loads, where a log has the exact time
-    lines: int = 0  # number of lines read
+    reference: float  # reference time for ages, in the host's wall clock
+    until: str  # description of the reference time, for display
+    events: Mapping[EventKey, Events]  # by group
+    ports: Mapping[str, str]  # the port above a device, by the device's bus id
+    gpus: frozenset[str]  # addresses that the logs identify as GPUs
+    loaded_at: tuple[float, ...]  # wall times of driver loads, where a log has the exact time
+    lines: int  # number of lines read
     # kernel lines with words of error that are not judged, the driver's first, and how often each was logged
-    unjudged: Sequence[tuple[str, int]] = ()
+    unjudged: Sequence[tuple[str, int]]
 
     def of_kind(self, kind: EventKind, code: str | None = None) -> Iterator[tuple[EventKey, Events]]:
         """The events of a kind, by group; `code`: of one sort only."""

@@ -14,7 +14,7 @@ from tests.offline_shapes import PACKED, SHAPES, front, repeated
 from tests.parts import some
 
 from gpu_triage.cli.offline.lines import pieces
-from gpu_triage.cli.offline.scan import Scanner
+from gpu_triage.cli.offline.scan import HostFacts, Scanner
 from gpu_triage.documents.stream import opened
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.findings.table import Area
@@ -97,7 +97,7 @@ def test_any_damage_gives_a_report(tmp_path: Path, change: FunctionType) -> None
 
 
 def scan(data: bytes) -> None:
-    Scanner("x").read(pieces(opened(io.BytesIO(data).read)))
+    Scanner("x", HostFacts()).read(pieces(opened(io.BytesIO(data).read)))
 
 
 LARGE = {**SHAPES, "many reports": repeated(smi(smi_gpu(processes=["1 a"])))}
