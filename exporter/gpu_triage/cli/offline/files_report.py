@@ -43,7 +43,6 @@ from gpu_triage.read.gpu.nvlink import CRC, GPU_NVLINK_UP
 from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_SLOT_MAX_WIDTH, GPU_PCIE_LINK_WIDTH
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE, UNKNOWN
 from gpu_triage.read.gpu.topology import GPU_P2P_STATUS
-from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES, ProcessReading
 from gpu_triage.record.masking import Masker
 
@@ -191,36 +190,6 @@ def _counts(found: Iterable[str]) -> str:
     return ", ".join(f"{count} x {each}" for each, count in sorted(Counter(found).items()))
 
 
-def _peer_summaries(last: Snapshot, labels: Mapping[str, GpuLabels]) -> Iterator[str]:
-    levels = [
-        level
-        for key, gpu in last.gpus.items()
-        for peer, level in gpu.peers.items()
-        # Each pair counts once.
-        if key in labels and labels[key].gpu.isdecimal() and peer.isdecimal() and int(labels[key].gpu) < int(peer)
-    ]
-    if levels:
-        yield f"topology: {_counts(levels)}"
-    if near := [level for gpu in last.gpus.values() for level in gpu.adapters.values()]:
-        yield f"GPU to adapter: {_counts(near)}"
-    if ways := [" ".join(way) for gpu in last.gpus.values() for peer in gpu.p2p.values() for way in peer.items()]:
-        yield f"peer access: {_counts(ways)}"
-    if inactive := [labels[key].gpu for key, gpu in last.gpus.items() if ALL_LINKS in gpu.links and key in labels]:
-        yield f"all NVLinks of GPU {ranges(inactive)} are inactive"
-    counted = [
-        (key, number, link) for key, gpu in last.gpus.items() for number, link in gpu.links.items() if link.errors
-    ]
-    faulty = [
-        f"GPU {labels[key].gpu} link {number}: {errors}"
-        for key, number, link in counted
-        if key in labels
-        and (errors := _by_kind({"CRC" if kind == CRC else kind: n for kind, n in link.errors.items() if n}))
-    ]
-    if counted:
-        more = f"; {len(faulty) - _MOST_LINKS} more links" if len(faulty) > _MOST_LINKS else ""
-        yield f"NVLink errors since the driver was loaded: {'; '.join(faulty[:_MOST_LINKS]) or 'none'}{more}"
-
-
 _NOT_FOUND: Final = (
     "none of these files holds what gpu-triage reads: output of nvidia-smi (-q, -q -x, the table, --query-gpu as CSV, "
     "dmon, pmon, topo -m, nvlink), nvidia-bug-report.log, a kernel log with messages about GPUs (dmesg, journalctl -k, "
@@ -362,8 +331,6 @@ def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost, facts: Sequ
     parts = [area.summary or ""] if known else [*_summaries(area.area, files, found=bool(area.findings))]
     # For partial nvidia-smi output, such as `-d ECC`, this is all there is.
     parts += _OF_THE_MOMENT[area.area](host, files) if area.area in _OF_THE_MOMENT else ()
-    if area.area is Area.PEERS:
-        parts += _peer_summaries(files.last, files.labels)
     lines = files.log.unjudged if area.area is Area.HEALTH else ()
     doubts = any(text.startswith(OF_DRIVER) for text, _ in lines)
     parts += ["it has messages of the driver that are not judged"] if doubts else ()
@@ -450,9 +417,39 @@ def _links(host: HostEvidence, _files: FilesOfHost) -> Iterator[str]:
     yield _link_counts("now ", links)
 
 
+def _peers(_host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
+    gpus = {files.index(key): gpu for key, gpu in files.last.gpus.items()}
+    # Each pair counts once.
+    nearer = ((own, *pair) for own, gpu in gpus.items() if own.isdecimal() for pair in gpu.peers.items())
+    if levels := [level for own, peer, level in nearer if int(own) < int(peer)]:
+        yield f"topology: {_counts(levels)}"
+    if near := [level for gpu in gpus.values() for level in gpu.adapters.values()]:
+        yield f"GPU to adapter: {_counts(near)}"
+    if ways := [" ".join(way) for gpu in gpus.values() for peer in gpu.p2p.values() for way in peer.items()]:
+        yield f"peer access: {_counts(ways)}"
+    if inactive := [index for index, gpu in gpus.items() if ALL_LINKS in gpu.links]:
+        yield f"all NVLinks of GPU {ranges(inactive)} are inactive"
+    counted = {
+        f"GPU {index} link {number}": {"CRC" if kind == CRC else kind: n for kind, n in link.errors.items() if n}
+        for index, gpu in gpus.items()
+        for number, link in gpu.links.items()
+        if link.errors
+    }
+    if counted:
+        faulty = [f"{link}: {_by_kind(errors)}" for link, errors in counted.items() if errors]
+        more = f"; {len(faulty) - _MOST_LINKS} more links" if len(faulty) > _MOST_LINKS else ""
+        yield f"NVLink errors since the driver was loaded: {'; '.join(faulty[:_MOST_LINKS]) or 'none'}{more}"
+
+
 _NEAR_CLOCK_RATIO: Final = 0.9  # boost clocks vary by less
 _DIPS_SHARE: Final = 0.3  # of the time: more than the samples of a busy GPU differ by
-_OF_THE_MOMENT: Final = {Area.HEALTH: _errors, Area.CLOCKS: _held, Area.PCIE: _links, Area.WORK: _working}
+_OF_THE_MOMENT: Final = {
+    Area.HEALTH: _errors,
+    Area.CLOCKS: _held,
+    Area.PCIE: _links,
+    Area.PEERS: _peers,
+    Area.WORK: _working,
+}
 """Point-in-time details of an area, added to the summary that a live host gets."""
 
 
