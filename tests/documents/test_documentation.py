@@ -66,15 +66,6 @@ def test_links_between_documents_lead_to_pages_and_anchors_that_exist(repository
     assert dead == []
 
 
-def test_the_readme_is_short_and_has_one_picture(repository: Path) -> None:
-    text = (repository / "README.md").read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 150
-    assert len(re.findall(r"!\[", text)) == 1
-    headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
-    assert headings[:3] == ["On a desk", "On a Slurm cluster", "On Kubernetes"]
-    assert "Limits" in headings
-
-
 def test_no_address_of_a_repository_that_does_not_exist_is_linked(repository: Path) -> None:
     folders = ("dashboards", "deploy", "docs", "exporter", "helm", "rules")
     files = (path for folder in folders for path in (repository / folder).rglob("*") if path.is_file())
