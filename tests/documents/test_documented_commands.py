@@ -19,18 +19,12 @@ from tests.promql.vocabulary import series_labels
 from tests.rules.handwritten import gpu, merged, over, play
 
 import gpu_triage
+from gpu_triage.cli.offline.smi_columns import FIELDS
 
-# Of nvidia-smi's manual page and `nvidia-smi --help-query-gpu`, as far as the documents need them.
+# Of nvidia-smi's manual page, as far as the documents need it; of fields, what is read back with `check --from`.
 DISPLAYS = {
     *("MEMORY", "UTILIZATION", "ECC", "TEMPERATURE", "POWER", "CLOCK", "COMPUTE", "PIDS", "PERFORMANCE"),
     *("SUPPORTED_CLOCKS", "PAGE_RETIREMENT", "ACCOUNTING", "ENCODER_STATS", "VOLTAGE", "FBC_STATS", "ROW_REMAPPER"),
-}
-FIELDS = {
-    *("index", "uuid", "name", "serial", "pci.bus_id", "driver_version", "vbios_version", "persistence_mode"),
-    *("pstate", "temperature.gpu", "memory.total", "memory.used", "memory.free", "clocks.sm", "clocks.mem"),
-    *("pcie.link.gen.current", "pcie.link.gen.max", "pcie.link.width.current", "pcie.link.width.max"),
-    *("power.draw", "power.limit", "enforced.power.limit", "power.default_limit"),
-    *("clocks.applications.graphics", "clocks.default_applications.graphics"),
 }
 MAKE = re.compile(r"(?:`|\$ )make (?:PYTHON=\S+ )?([a-z-]+)")
 TARGET = re.compile(r"^([a-z-]+):.*## ", re.MULTILINE)
@@ -62,16 +56,6 @@ def test_make_has_every_target_that_is_named_and_lists_twelve_at_most(repository
     assert {(name, target) for name, target in named if target not in targets} == set()
 
 
-def test_every_benchmark_finds_its_section_when_it_has_measured(repository: Path) -> None:
-    programs = "".join(path.read_text(encoding="utf-8") for path in (repository / "tests/bench").glob("*.py"))
-    named = re.findall(r'report\("([\w-]+)", .*to_screen=to_screen\)', programs)
-    sections = re.findall(
-        r"^<!-- ([\w-]+) -->$", (repository / "docs/benchmarks.md").read_text(encoding="utf-8"), re.MULTILINE
-    )
-    assert sorted(named) == sorted(sections)
-    assert set(sections) >= {"cost", "fleet", "rules", "soak"}
-
-
 def test_every_module_that_python_is_told_to_run_exists(repository: Path) -> None:
     named = {name for page in documents(repository) for name in MODULE.findall(page.read_text(encoding="utf-8"))}
     assert len(named) > 5
@@ -85,8 +69,7 @@ def test_every_module_that_python_is_told_to_run_exists(repository: Path) -> Non
     ("option", "known"),
     [
         (r"-d ([A-Z_,]+)", DISPLAYS),
-        (r"--query-gpu=(\S+)", FIELDS),
-        (r"--query-compute-apps=(\S+)", {"pid", "process_name", "used_memory", "gpu_uuid"}),
+        (r"--query-(?:gpu|compute-apps)=(\S+)", FIELDS),
         (r"topo -p2p (\w)", set("rwnap")),
         (r"dmon -s (\w+)", DMON),
     ],

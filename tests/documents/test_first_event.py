@@ -6,7 +6,6 @@ there at 0 before the event, and some begin with it. The dashboards' scenarios s
 
 import math
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +16,6 @@ from tests.gathered import every
 from tests.promql.expressions import Use, uses
 from tests.promql.promtool import Run, ask, selector
 from tests.promql.vocabulary import kinds, words
-from tests.rules.handwritten import Series, counter, host, over
 
 from gpu_triage.read.metrics.metric import Kind, MetricSpec
 from gpu_triage.read.registry import METRICS
@@ -80,34 +78,3 @@ def test_a_query_over_a_window_finds_what_happened_once(requires_tool: RequiresT
 
 def is_played(query: str) -> bool:
     return not UNPLAYED.search(query)
-
-
-RANK: Final = {"slurm_job_id": "4711", "comm_name": "0x1", "collective": "AllReduce", "message_size": "1M", "gpu": "0"}
-BY_HAND: Final[Series] = {
-    **host("nccl_collective_exec_time_microseconds", over((900.0, MINUTES)), **RANK),
-    **host("nccl_collective_exec_time_microseconds", over((1.0, MINUTES)), "b", **RANK),
-    **host("gpu_nccl_operations_total", counter([9.0] * 30 + [1.0] * 20), address="10.4.0.1", communicator="0x1"),
-}
-"""A rank that waits for nobody, and a communicator that became slow."""
-
-
-def small_numbers(queries: list[str], variant: int) -> Series:
-    """Series that rise, or stand at small numbers: each of a query at another one."""
-    found: dict[str, Sequence[float]] = {}
-    for query in queries:
-        for place, use in enumerate(uses(query)):
-            rising = use.ranged or kinds().get(use.metric) is Kind.COUNTER
-            value = (place + 1.0, 0.0, 2.0 - place)[variant]
-            found.setdefault(played(use)[0], over((value, MINUTES)) if not rising else counter([60.0] * MINUTES))
-    return found
-
-
-def test_a_query_without_a_scenario_finds_something(requires_tool: RequiresTool, tmp_path: Path) -> None:
-    queries = every({query for _, query in of_each(fenced) if not is_played(query)})
-    questions = tuple((query, ASKED * 60.0) for query in queries)
-    synthetic = [query for query in queries if "nccl" not in query]
-    found = set()
-    for series in (BY_HAND, *(small_numbers(synthetic, variant) for variant in range(3))):
-        answers = ask(requires_tool("promtool"), Run((), (), 60, series, questions), tmp_path).samples
-        found |= {query for (query, _), samples in answers.items() if samples}
-    assert sorted(set(queries) - found) == []

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from deploy.generate.names import CHANGELOG, FOLDER, broken, files, released
+from deploy.generate.names import CHANGELOG, FOLDER, broken, released
 from tests.conftest import REPOSITORY
 from tests.program_output import output_of
 
@@ -31,28 +31,6 @@ def test_a_changed_list_of_a_released_version_and_a_commit_after_it_fail(tmp_pat
     path.write_text("alert B\n")
     (wrong,) = released(tmp_path, "1.1.0")
     assert wrong == "docs/names/1.0.0.txt is not as released; `git checkout v1.0.0 docs/names/1.0.0.txt`"
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("metric gpu_power_watts", "label gpu_power_watts uuid", "value gpu_bottleneck_seconds_total class=storage"),
-        *("record instance_gpu_code:gpu_finding:confirmed", "alert GpuLost", "finding gpu.lost"),
-        *("option --web.listen-address", "variable GPU_TRIAGE_WEB_LISTEN_ADDRESS", "key web.listen-address"),
-        *("flag check --format", "exit check 2", "json check gpus.held_by.pod", "json job gpus.shared_with.seconds"),
-        *(
-            "json fleet slow_jobs.waits_for.why",
-            "json report total.lost",
-            "json report decisions.what",
-            "json job matches.name",
-            "value-of-chart image.repository",
-        ),
-    ],
-)
-def test_a_later_version_without_a_name_fails(name: str) -> None:
-    (text,) = files().values()
-    changed = "".join(line for line in text.splitlines(keepends=True) if line != f"{name}\n")
-    assert broken("0.1.1", {"0.1.0": text, "0.1.1": changed}, "") == [name]
 
 
 @pytest.mark.parametrize(

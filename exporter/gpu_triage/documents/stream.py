@@ -5,7 +5,7 @@ import lzma
 import tarfile
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 CHUNK_BYTES: Final = 1 << 16
@@ -38,12 +38,15 @@ DAMAGED: Final = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError)
 """Exceptions raised when reading damaged data."""
 
 
+_EARLY: Final = "ends early: "
+
+
 class Stream:
     """Bytes that are read once, from the start. Chunks may have any size; an error that they raise ends the stream."""
 
-    def __init__(self, chunks: Iterator[bytes]) -> None:
-        self.damage = ""  # why the stream ended early; "" if it didn't
-        self._chunks = chunks
+    def __init__(self, chunks: Iterable[bytes] = (), damage: str = "") -> None:
+        self.damage = damage  # why the stream ended early; "" if it didn't
+        self._chunks = iter(chunks)
         self._front = b""
 
     def take(self, most: int = MOST_BYTES) -> bytes:
@@ -71,6 +74,10 @@ class Stream:
         while size > 0 and (taken := self.take(size)):
             size -= len(taken)
 
+    def cut_off(self, what: str) -> EOFError:
+        """The error for data that needs more bytes than there are: the stream's own damage, or `what` is incomplete."""
+        return EOFError(self.damage.removeprefix(_EARLY) or f"{what} is not complete")
+
     def __iter__(self) -> Iterator[bytes]:
         """Everything left, in chunks."""
         while taken := self.take():
@@ -80,7 +87,7 @@ class Stream:
         try:
             return next((chunk for chunk in self._chunks if chunk), b"")
         except DAMAGED as error:
-            self.damage = f"ends early: {getattr(error, 'strerror', None) or error}"
+            self.damage = f"{_EARLY}{getattr(error, 'strerror', None) or error}"
             return b""
 
 
@@ -133,15 +140,9 @@ def unpacked(packed: Stream, budget: Budget) -> Stream:
         start = stream.peek(_LONGEST_MAGIC)
         if _decompressor(start) is None:
             why = next((why for magic, why in _UNREADABLE if start.startswith(magic)), None)
-            return stream if why is None else _refused(why)
+            return stream if why is None else Stream(damage=why)
         stream = Stream(budget.spend(_members(stream)))
-    return _refused(f"it is packed more than {_MOST_LAYERS} times")
-
-
-def _refused(why: str) -> Stream:
-    stream = Stream(iter(()))
-    stream.damage = why
-    return stream
+    return Stream(damage=f"it is packed more than {_MOST_LAYERS} times")
 
 
 class _GzipMember:
@@ -186,7 +187,7 @@ def _of_member(member: _Decompressor, packed: Stream) -> Iterator[bytes]:
     while not member.eof:
         given = packed.take(_PACKED_BYTES) if member.needs_input else b""
         if member.needs_input and not given:
-            raise EOFError(packed.damage.removeprefix("ends early: ") or "the packed data is not complete")
+            raise packed.cut_off("the packed data")
         try:
             piece = member.decompress(given, CHUNK_BYTES)
         except lzma.LZMAError as error:
@@ -236,29 +237,25 @@ def members(archive: Stream) -> Iterator[Member]:
             about = _header(header)
         except tarfile.HeaderError:
             break
-        size, kind = about.size, about.type
-        left = 0 if kind in _WITHOUT_DATA else size
-        padding = -left % BLOCK_BYTES
-        if kind in _OF_NEXT:
-            name = _long_name(kind, archive.peek(min(size, _LONGEST_NAME))) or name
-        elif kind in tarfile.REGULAR_TYPES:
-            if kind == tarfile.GNUTYPE_SPARSE:
-                _skip_map(header[482], archive)
+        size = 0 if about.type in _WITHOUT_DATA else about.size
+        if about.type in _OF_NEXT:
+            name = _long_name(about.type, archive.peek(min(size, _LONGEST_NAME))) or name
+            archive.skip(size)
+        else:
             data = Stream(_data(archive, size))
-            yield Member(name or about.name, data)
+            if about.isreg():
+                yield Member(name or about.name, data)
             data.skip(size)
-            left = 0
-        archive.skip(left + padding)
-        if kind not in _OF_NEXT:
             name = ""
-    raise EOFError(archive.damage.removeprefix("ends early: ") or "the archive is not complete")
+        archive.skip(-size % BLOCK_BYTES)
+    raise archive.cut_off("the archive")
 
 
 def _data(archive: Stream, size: int) -> Iterator[bytes]:
     while size:
         taken = archive.take(min(size, CHUNK_BYTES))
         if not taken:
-            raise EOFError(archive.damage.removeprefix("ends early: ") or "the archive is not complete")
+            raise archive.cut_off("the archive")
         size -= len(taken)
         yield taken
 
@@ -279,10 +276,3 @@ def _long_name(kind: bytes, data: bytes) -> str:
         return data.split(b"\0")[0].decode("utf-8", "replace")
     record = next((line for line in data.split(b"\n") if b" path=" in line), b"")
     return record.partition(b" path=")[2].decode("utf-8", "replace")
-
-
-def _skip_map(goes_on: int, archive: Stream) -> None:
-    """Skip the blocks that map the holes of a sparse file."""
-    while goes_on:
-        block = archive.read(BLOCK_BYTES)
-        goes_on = block[504] if len(block) == BLOCK_BYTES else 0

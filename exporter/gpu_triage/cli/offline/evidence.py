@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gpu_triage.cli.offline.host_tools import HostTools, at_zero
+from gpu_triage.cli.offline.host_tools import at_zero
 from gpu_triage.cli.offline.logs import EventKey, EventKind, Events, LogEvent, LogReading, cause_of
-from gpu_triage.cli.offline.lspci import PciDevice, port_above
-from gpu_triage.cli.offline.outside import Outside
+from gpu_triage.cli.offline.lspci import PciDevice
+from gpu_triage.cli.offline.scan import HostFacts
 from gpu_triage.cli.offline.smi_gpu import SmiGpu
 from gpu_triage.cli.offline.smi_links import reading_of
 from gpu_triage.cli.offline.snapshot import Snapshot
@@ -42,25 +42,37 @@ _LEVELS: Final = {level: level for level in topology.LEVELS.values()}
 
 @dataclass(frozen=True, slots=True)
 class FilesOfHost:
+    facts: HostFacts
     snapshots: tuple[Snapshot, ...]  # in chronological order
     labels: Mapping[str, GpuLabels]  # index and UUID of every GPU, from the roster
-    lost: Mapping[str, str]  # errors of GPUs that nvidia-smi could not open, by bus id
-    unplaced: Mapping[str, str]  # the same for GPUs without a bus id, by index; "" if that was not legible either
-    corrupted: frozenset[str]  # bus ids of GPUs with a corrupted InfoROM, according to nvidia-smi
-    devices: Mapping[str, PciDevice]  # PCI devices listed by lspci, by bus id
-    ports: Mapping[str, PciDevice]  # the PCIe ports among them, as returned by `ports_of`
-    log: LogReading | None  # all kernel logs merged, or None
-    # why nvidia-smi could not use NVML; None if it could, or if no output of nvidia-smi shows it
-    driver_error: str | None
-    driver_version: str  # version of the kernel module
-    tools: HostTools  # what other tools print
-    nobody_there: bool  # whether nvidia-smi reported that it found no devices
-    now: float  # the reference time for ages, in the host's wall clock
-    outside: tuple[Outside, ...] = ()  # causes outside the GPU
+    ports: Mapping[str, PciDevice]  # the PCIe ports that lspci lists, as returned by `ports_of`
+    log: LogReading  # all kernel logs merged, and the time that ages refer to
+    with_names: bool  # whether to name processes and servers
 
     @property
-    def last(self) -> Snapshot | None:
-        return self.snapshots[-1] if self.snapshots else None
+    def last(self) -> Snapshot:
+        """The last snapshot; an empty one if nvidia-smi printed none."""
+        return self.snapshots[-1] if self.snapshots else Snapshot(None, is_full=False)
+
+    @property
+    def driver_error(self) -> str | None:
+        """Why nvidia-smi could not use NVML; None if it could, or if no output of nvidia-smi shows it."""
+        return None if self.last.gpus else self.facts.driver_error
+
+    @property
+    def nobody_there(self) -> bool:
+        """Whether nvidia-smi reported that it found no devices."""
+        return self.facts.no_devices and not self.last.gpus
+
+    @property
+    def answering(self) -> frozenset[str]:
+        """Bus ids of the GPUs that answer."""
+        sound = (gpu.bus_id for gpu in self.last.gpus.values() if gpu.error is None)
+        return frozenset() if self.driver_error else frozenset(sound) - set(self.facts.lost)
+
+    def port_above(self, bus_id: str) -> PciDevice | None:
+        """The upstream port of a device; None if no listing includes it."""
+        return self.ports.get(bus_id.rpartition(":")[0])
 
     def index(self, key: str) -> str:
         return self.labels[key].gpu if key in self.labels else "?"
@@ -73,17 +85,18 @@ class FilesOfHost:
 
 
 def evidence_of(files: FilesOfHost, config: Config) -> HostEvidence:
-    times = [files.now if snapshot.at is None else snapshot.at for snapshot in files.snapshots] or [files.now]
+    now = files.log.reference
+    times = [now if snapshot.at is None else snapshot.at for snapshot in files.snapshots] or [now]
     sampled = _sampled(files, times[-1])
     begin = min([times[0], *(at for at, _, _ in sampled)])
     store, history = OutcomeStore([_SAMPLED, _COLLECTOR]), MetricHistory(max(1.0, times[-1] - begin))
     for at, subject, made in [(begin, "", ()), *sampled]:
         store.put(Outcome(_SAMPLED, subject, made, Moment(at, at)))
         history.note(store, Moment(at, at))
-    for at, snapshot in zip(times, files.snapshots or (None,), strict=True):
+    for at, snapshot in zip(times, files.snapshots or (files.last,), strict=True):
         history_at = Moment(at, at)
         groups = dict(_groups(files, snapshot, config))
-        kept = set(groups) | set(() if snapshot is None else snapshot.carried)
+        kept = {*groups, *snapshot.carried}
         for subject in {outcome.subject for outcome in store.of(_COLLECTOR)} - kept:
             store.withdraw(_COLLECTOR, subject)
         for subject, made in groups.items():
@@ -91,19 +104,19 @@ def evidence_of(files: FilesOfHost, config: Config) -> HostEvidence:
         history.note(store, history_at)
     texts: dict[float, str] = {}
     ended: set[float] = set()
-    if files.log is not None:
-        made = (*render_xids(_xids(files, files.log, texts, ended)), *_resets(files, files.log))
+    if files.log.lines:
+        made = (*render_xids(_xids(files, texts, ended)), *_resets(files))
         store.put(Outcome(_COLLECTOR, "log", made, history_at))
         history.note(store, history_at)
-    end = Moment(times[-1], files.now)
+    end = Moment(times[-1], now)
     return replace(history.evidence(end), at=end, time_texts=texts, ended=frozenset(ended))
 
 
 def _sampled(files: FilesOfHost, end: float) -> list[tuple[float, str, tuple[Sample, ...]]]:
     """What was measured over some time, which ends with the last output: when, of what, and the samples then."""
-    measured = tuple(files.tools.tables.samples(thresholds.RECENT_SECONDS))
+    measured = tuple(files.facts.tools.tables.samples(thresholds.RECENT_SECONDS))
     points = [(end - thresholds.RECENT_SECONDS, "host", at_zero(measured)), (end, "host", measured)] if measured else []
-    for key, gpu in () if files.last is None else files.last.gpus.items():
+    for key, gpu in files.last.gpus.items():
         labels = files.labels[key]
         for seconds, (utilization, watts) in enumerate(reversed(gpu.watched)):
             drawn = () if watts is None else (power.GPU_POWER_WATTS.sample(watts, *labels),)
@@ -113,52 +126,50 @@ def _sampled(files: FilesOfHost, end: float) -> list[tuple[float, str, tuple[Sam
     return sorted(points, key=lambda each: each[0])
 
 
-def _groups(files: FilesOfHost, snapshot: Snapshot | None, config: Config) -> Iterator[tuple[str, tuple[Sample, ...]]]:
+def _groups(files: FilesOfHost, snapshot: Snapshot, config: Config) -> Iterator[tuple[str, tuple[Sample, ...]]]:
     """Samples by subject at one point in time: the host's, and those of each GPU seen then."""
-    shown = {} if snapshot is None else snapshot.gpus
     presences = []
     for key, labels in files.labels.items():
-        gpu, device = shown.get(key), files.devices.get(key)
-        error = files.lost.get(key) or (None if gpu is None else gpu.error)
+        gpu, device = snapshot.gpus.get(key), files.facts.devices.get(key)
+        error = files.facts.lost.get(key) or (None if gpu is None else gpu.error)
         if device is not None and device.is_dead:
             error = "lost"
         if gpu is None and error is None:
-            if snapshot is None or snapshot.attached != len(shown):
+            if snapshot.attached != len(snapshot.gpus):
                 continue  # a GPU missing from truncated output isn't missing from the host
             error = "missing"
         name = device.model if gpu is None and device is not None else gpu.identity.name if gpu is not None else ""
         presences.append(presence.GpuPresence(labels, name, error is None, error))
-        if gpu is not None and snapshot is not None and key not in snapshot.carried:
+        if gpu is not None and key not in snapshot.carried:
             measured = _measured(key, gpu, snapshot, files, config) if error is None else ()
             yield key, (*identity.render(gpu.identity, labels), *measured)
     yield "host", tuple(presence.render(_presence(files, snapshot, tuple(presences), config)))
 
 
 def _presence(
-    files: FilesOfHost, snapshot: Snapshot | None, gpus: tuple[presence.GpuPresence, ...], config: Config
+    files: FilesOfHost, snapshot: Snapshot, gpus: tuple[presence.GpuPresence, ...], config: Config
 ) -> presence.PresenceReading:
-    on_bus = [device for device in files.devices.values() if device.is_gpu and device.driver not in PASS_THROUGH]
-    version = files.driver_version if snapshot is None else snapshot.driver or files.driver_version
-    none = 0 if files.nobody_there else None
-    counted = none if snapshot is None else snapshot.attached
+    on_bus = [device for device in files.facts.devices.values() if device.is_gpu and device.driver not in PASS_THROUGH]
+    version = snapshot.driver or files.facts.driver_version
+    counted = 0 if files.nobody_there and not files.snapshots else snapshot.attached
     return presence.PresenceReading(
         gpus=gpus,
         nvml_count=counted,
         # Without nvidia-smi's count there is nothing to compare the PCI count with.
-        pci_count=len(on_bus) if files.devices and (counted is not None or files.driver_error) else None,
+        pci_count=len(on_bus) if files.facts.devices and (counted is not None or files.driver_error) else None,
         expected_count=None if counted is None else config.expect_gpu_count,
         most_since_boot=None,
-        driver_up=None if snapshot is None and files.driver_error is None else files.driver_error is None,
+        driver_up=files.driver_error is None if files.snapshots or files.driver_error else None,
         driver_error=files.driver_error,
-        versions=DriverVersions(version, None if snapshot is None else snapshot.cuda, None) if version else None,
+        versions=DriverVersions(version, snapshot.cuda, None) if version else None,
         expected_p2p=config.expect_p2p,
     )
 
 
 def _measured(key: str, gpu: SmiGpu, snapshot: Snapshot, files: FilesOfHost, config: Config) -> Iterator[Sample]:
-    labels, device = files.labels[key], files.devices.get(key)
+    labels, device = files.labels[key], files.facts.devices.get(key)
     # Utilization is instantaneous: two samples would be mistaken for an average over the time between them.
-    is_last = files.last is not None and gpu is files.last.gpus.get(key)
+    is_last = gpu is files.last.gpus.get(key)
     for reading in gpu.readings:
         if is_last or not isinstance(reading, _OF_MOMENT):
             yield from samples(reading, labels)
@@ -169,10 +180,10 @@ def _measured(key: str, gpu: SmiGpu, snapshot: Snapshot, files: FilesOfHost, con
         topology.PeerReading(
             index,
             by_index[index].uuid,
-            {"nvlink": "ok"} if gpu.peers.get(index, "").startswith("NV") else _p2p(gpu, index),
+            {"nvlink": "ok"} if gpu.peers.get(index, "").startswith("NV") else gpu.p2p.get(index, {}),
             _LEVELS.get(gpu.peers.get(index, "").lower()),
         )
-        for index in dict.fromkeys((*gpu.peers, *(name.partition("/")[0] for name in gpu.p2p)))
+        for index in dict.fromkeys((*gpu.peers, *gpu.p2p))
         if index in by_index and labels.gpu.isdecimal()
     )
     node = gpu.numa_node if device is None or device.numa_node is None else device.numa_node
@@ -181,14 +192,10 @@ def _measured(key: str, gpu: SmiGpu, snapshot: Snapshot, files: FilesOfHost, con
     yield from nvlink.render(reading_of(gpu.links, (each.links for each in others)), labels)
 
 
-def _p2p(gpu: SmiGpu, index: str) -> dict[str, str]:
-    return {name.partition("/")[2]: status for name, status in gpu.p2p.items() if name.startswith(f"{index}/")}
-
-
 def _expectation(gpu: SmiGpu, files: FilesOfHost, config: Config) -> pcie.LinkExpectation:
-    limits, device = gpu.limits, files.devices.get(gpu.bus_id)
+    limits, device = gpu.limits, files.facts.devices.get(gpu.bus_id)
     if device is not None:
-        slot = port_above(files.ports, gpu.bus_id) or PciDevice("", "")
+        slot = files.port_above(gpu.bus_id) or PciDevice("", "")
         limits = replace(
             limits,
             device_generation=limits.device_generation or device.max_generation,
@@ -199,7 +206,7 @@ def _expectation(gpu: SmiGpu, files: FilesOfHost, config: Config) -> pcie.LinkEx
             else slot.max_width or limits.slot_width,
         )
     limits = replace(limits, slot_hidden=limits.slot_hidden and limits.slot_width is None)
-    if files.last is not None and limits.system_width is limits.slot_width is None and gpu.width is not None:
+    if limits.system_width is limits.slot_width is None and gpu.width is not None:
         # Without limits, as in NCCL's log, a link that is narrower than those of other GPUs lacks what they have.
         alike = (each for each in files.last.gpus.values() if each.identity.name == gpu.identity.name)
         widest = max(each.width or 0 for each in alike)
@@ -207,37 +214,34 @@ def _expectation(gpu: SmiGpu, files: FilesOfHost, config: Config) -> pcie.LinkEx
     return pcie.expectation_of(limits, config.expect_pcie_generation, config.expect_pcie_width)
 
 
-def _xids(files: FilesOfHost, log: LogReading, texts: dict[float, str], ended: set[float]) -> XidReading:
+def _xids(files: FilesOfHost, texts: dict[float, str], ended: set[float]) -> XidReading:
     """The Xids in the log; by timestamp, fills `texts` with when each was, and `ended` with those that are over."""
     gpus: dict[GpuLabels, XidCounts] = {}
     unassigned: dict[str, XidCounts] = {}
+    log, now = files.log, files.log.reference
     for what, name, words, events in logged_xids(log):
         labels = files.labels.get(what.address)
         counts = unassigned.setdefault(what.address, {}) if labels is None else gpus.setdefault(labels, {})
-        if len(counts) < _MOST_XIDS:
-            counts[name] = counted = _counted(events, words, log, files.now, texts)
-            if events.last is not None and log.is_over(events.last):
-                ended.add(counted.last_at)
+        if len(counts) >= _MOST_XIDS:
+            continue
+        last, is_over = events.last, log.is_over(events.last)
+        wall = now if last.wall is None else min(last.wall, now)
+        # What is over does not count as recent damage, even if the driver was loaded within the same second.
+        wall -= (thresholds.XID_RECENT_SECONDS + 1) * is_over
+        while wall in texts:
+            # Timestamps must be unique, because they are the keys of the descriptions.
+            wall -= 1e-3
+        texts[wall] = log.when(last) + words
+        if is_over:
+            ended.add(wall)
+        counts[name] = XidCount(events.count, wall)
     return XidReading((), gpus, unassigned, {"kmsg": True})
 
 
-def _counted(events: Events, words: str, log: LogReading, now: float, texts: dict[float, str]) -> XidCount:
-    last = events.last
-    wall = now if last is None or last.wall is None else min(last.wall, now)
-    if last is not None and log.is_over(last):
-        # It does not count as recent damage, even if the driver was loaded within the same second.
-        wall -= thresholds.XID_RECENT_SECONDS + 1
-    while wall in texts:
-        # Timestamps must be unique, because they are the keys of the descriptions.
-        wall -= 1e-3
-    if last is not None:
-        texts[wall] = log.when(last) + words
-    return XidCount(max(1, events.count), wall)
-
-
-def _resets(files: FilesOfHost, log: LogReading) -> Iterator[Sample]:
+def _resets(files: FilesOfHost) -> Iterator[Sample]:
     """When each GPU was last reset: the last driver load in the log."""
-    if log.last_load is not None and (loaded := log.last_load.wall) is not None:
+    load = files.log.last_load
+    if load is not None and (loaded := load.wall) is not None:
         yield from (GPU_RESET_TIMESTAMP_SECONDS.sample(loaded, *labels) for labels in files.labels.values())
 
 
@@ -252,14 +256,19 @@ def logged_xids(log: LogReading) -> Iterator[tuple[EventKey, XidName, str, Event
     for what, events in log.of_kind(EventKind.XID):
         if not what.code and (what.address, str(OFF_THE_BUS)) in logged:
             continue  # the "fallen off the bus" message that accompanies this GPU's Xid
-        action = recovery_action(events.last.text) if what.code == _RECOVERY and events.last is not None else None
+        last = events.last
+        action = recovery_action(last.text) if what.code == _RECOVERY else None
         if action == NO_ACTION:
             continue  # the driver withdrew its request
-        cause = "" if events.last is None else cause_of(events.last.text)
-        words = f"; the driver asks for: {action}" if action else f"; caused by Xid {cause}" if cause else ""
-        words = words or (f"; {told}" if events.last is not None and (told := nvlink_error(events.last.text)) else "")
-        words = words or _explained(what, events.last, logged)
-        if others := sum(_is_at_once(events.last, each) for address, each in lost.items() if address != what.address):
+        if action:
+            words = f"; the driver asks for: {action}"
+        elif cause := cause_of(last.text):
+            words = f"; caused by Xid {cause}"
+        elif told := nvlink_error(last.text):
+            words = f"; {told}"
+        else:
+            words = _explained(what, last, logged)
+        if others := sum(_is_at_once(last, each) for address, each in lost.items() if address != what.address):
             words += f"; {others + 1} GPUs at once: they share the cause, such as power, a riser or a PCIe switch"
         yield what, XidName(what.code or str(OFF_THE_BUS), FATAL_LABELS[what.fatal]), _processes(events) + words, events
     for what, events in log.of_kind(EventKind.XID_CAUSE):
@@ -267,10 +276,8 @@ def logged_xids(log: LogReading) -> Iterator[tuple[EventKey, XidName, str, Event
             yield what, XidName(what.code), "; named as the cause of another Xid", events
 
 
-def _is_at_once(event: LogEvent | None, other: LogEvent | None) -> bool:
+def _is_at_once(event: LogEvent, other: LogEvent) -> bool:
     """Whether two events happened within a second, which is syslog's precision."""
-    if event is None or other is None:
-        return False
     both = event.exact and other.exact
     one, two = (event.wall, other.wall) if both else (event.seconds, other.seconds)
     return one is not None and two is not None and abs(one - two) <= 1
@@ -294,9 +301,9 @@ def _processes(events: Events) -> str:
     return f", by {', '.join(names[:_MOST_PROCESSES])}{more}" if names else ""
 
 
-def _explained(what: EventKey, last: LogEvent | None, logged: Mapping[tuple[str, str], Events]) -> str:
+def _explained(what: EventKey, last: LogEvent, logged: Mapping[tuple[str, str], Events]) -> str:
     """The Xid of the same process just before that explains this one; "" if none does."""
-    if last is None or what.code not in _FOLLOWS or not (process := _process(last)):
+    if what.code not in _FOLLOWS or not (process := _process(last)):
         return ""
     for code in _OF_PROGRAMS:
         for each in logged.get((what.address, code), Events()).known:

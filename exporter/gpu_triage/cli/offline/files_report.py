@@ -12,15 +12,14 @@ from typing import Final
 
 from gpu_triage.cli.measure import judge_recording
 from gpu_triage.cli.offline.evidence import FilesOfHost, evidence_of
-from gpu_triage.cli.offline.host_tools import HostTools
 from gpu_triage.cli.offline.lines import pieces
 from gpu_triage.cli.offline.log_lines import date_time, written
 from gpu_triage.cli.offline.logged import logged_findings
-from gpu_triage.cli.offline.logs import OF_DRIVER, EventKind, LogReading, MemoryBudget, merge
+from gpu_triage.cli.offline.logs import OF_DRIVER, EventKind, LogReading, merge
 from gpu_triage.cli.offline.lspci import ports_of
-from gpu_triage.cli.offline.scan import BUG_REPORT, Content, Scanner
+from gpu_triage.cli.offline.scan import BUG_REPORT, Content, HostFacts, Scanner
 from gpu_triage.cli.offline.smi_links import ALL_LINKS
-from gpu_triage.cli.offline.snapshot import GpuIndex, Snapshot, snapshots
+from gpu_triage.cli.offline.snapshot import Snapshot, snapshots
 from gpu_triage.cli.offline.sources import STANDARD_INPUT, InputFile, documents, is_recording, sources
 from gpu_triage.documents.stream import TimeLimit
 from gpu_triage.errors import ConfigError
@@ -44,7 +43,6 @@ from gpu_triage.read.gpu.nvlink import CRC, GPU_NVLINK_UP
 from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_SLOT_MAX_WIDTH, GPU_PCIE_LINK_WIDTH
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE, UNKNOWN
 from gpu_triage.read.gpu.topology import GPU_P2P_STATUS
-from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES, ProcessReading
 from gpu_triage.record.masking import Masker
 
@@ -85,17 +83,13 @@ _MOST_LINES: Final = 12
 _MOST_FAILED: Final = 4
 
 
-def _unread(contents: Iterable[Content], files: FilesOfHost, *, with_names: bool) -> Iterator[str]:
+def _unread(contents: Iterable[Content], files: FilesOfHost) -> Iterator[str]:
     """One line for each thing that nvidia-smi printed or omitted, or the kernel logged, and that isn't judged."""
-    if files.log is not None:
-        yield from _unjudged(files.log.unjudged, with_names=with_names)
+    yield from _unjudged(files)
     headless = "rows of nvidia-smi --query-gpu without headings: leave out noheader, or attach the command too"
     yield from (f"{headless}: {content.without_headings}" for content in contents if content.without_headings)
     last = files.last
-    if last is None:
-        return
-    if last.attached is not None and last.attached > len(last.gpus):
-        count = last.attached
+    if (count := last.attached or 0) > len(last.gpus):
         yield f"{count - len(last.gpus)} of {count} GPUs that nvidia-smi counts: attach its whole output"
     for key, at in last.carried.items():
         since = "an earlier output" if at is None else written(at)
@@ -120,9 +114,10 @@ def _unknown_forms(last: Snapshot, files: FilesOfHost) -> Iterator[str]:
         yield f"{len(lines) - _MOST_LINES} more lines in an unknown form"
 
 
-def _unjudged(lines: Sequence[tuple[str, int]], *, with_names: bool) -> Iterator[str]:
-    """Kernel lines with words of error; `with_names`: not only their number, since they may hold names."""
-    shown = lines[:_MOST_UNJUDGED] if with_names else ()
+def _unjudged(files: FilesOfHost) -> Iterator[str]:
+    """Kernel lines with words of error; without names, only their number, since they may hold some."""
+    lines = files.log.unjudged
+    shown = lines[:_MOST_UNJUDGED] if files.with_names else ()
     for text, count in shown:
         yield f"a kernel line with words of error{f', {count} times' if count > 1 else ''}: {text}"
     if rest := len(lines) - len(shown):
@@ -139,30 +134,29 @@ def _summaries(area: Area, files: FilesOfHost, *, found: bool) -> Iterator[str]:
     match area:
         case Area.DRIVER:
             yield from _on_the_bus(files)
-        case Area.HEALTH if files.log is not None:
+        case Area.HEALTH if files.log.lines:
             yield _xids(files.log)
         case Area.PCIE:
-            listed = (device for device in files.devices.values() if device.is_gpu and not device.is_dead)
+            listed = (device for device in files.facts.devices.values() if device.is_gpu and not device.is_dead)
             yield _link_counts("by lspci: ", ((device.generation, device.width) for device in listed))
         case Area.WORK:
-            nodes = {key: gpu.numa_node for key, gpu in ({} if files.last is None else files.last.gpus).items()}
+            nodes = {key: gpu.numa_node for key, gpu in files.last.gpus.items()}
             known = (f"GPU {files.index(key)} on NUMA node {node}" for key, node in nodes.items() if node is not None)
             yield ", ".join(known)
-        case Area.HOST if files.log is not None and not found:
+        case Area.HOST if files.log.lines and not found:
             yield _host_events(files.log)
 
 
 def _on_the_bus(files: FilesOfHost) -> Iterator[str]:
-    if files.last is not None:
-        shown = Counter(gpu.identity.name for gpu in files.last.gpus.values() if gpu.identity.name)
-        yield ", ".join(f"nvidia-smi shows {count} x {name}" for name, count in shown.items())
-        yield f"driver {files.last.driver} answers" if files.last.driver else ""
-    gpus = [device for device in files.devices.values() if device.is_gpu]
+    shown = Counter(gpu.identity.name for gpu in files.last.gpus.values() if gpu.identity.name)
+    yield ", ".join(f"nvidia-smi shows {count} x {name}" for name, count in shown.items())
+    yield f"driver {files.last.driver} answers" if files.last.driver else ""
+    gpus = [device for device in files.facts.devices.values() if device.is_gpu]
     if on_bus := Counter(each.model + (each.driver and f" (driver in use: {each.driver})") for each in gpus):
         yield f"on the bus: {', '.join(f'{count} x {gpu}' for gpu, count in on_bus.items())}"
-    load = None if files.log is None else files.log.last_load
+    load = files.log.last_load
     loaded = None if load is None else _VERSION.search(load.text)
-    if version := files.driver_version or (loaded and loaded[1]):
+    if version := files.facts.driver_version or (loaded and loaded[1]):
         yield f"kernel module {version}"
 
 
@@ -194,36 +188,6 @@ def _lines(log: LogReading) -> str:
 
 def _counts(found: Iterable[str]) -> str:
     return ", ".join(f"{count} x {each}" for each, count in sorted(Counter(found).items()))
-
-
-def _peer_summaries(last: Snapshot, labels: Mapping[str, GpuLabels]) -> Iterator[str]:
-    levels = [
-        level
-        for key, gpu in last.gpus.items()
-        for peer, level in gpu.peers.items()
-        # Each pair counts once.
-        if key in labels and labels[key].gpu.isdecimal() and peer.isdecimal() and int(labels[key].gpu) < int(peer)
-    ]
-    if levels:
-        yield f"topology: {_counts(levels)}"
-    if near := [level for gpu in last.gpus.values() for level in gpu.adapters.values()]:
-        yield f"GPU to adapter: {_counts(near)}"
-    if ways := [f"{name.partition('/')[2]} {status}" for gpu in last.gpus.values() for name, status in gpu.p2p.items()]:
-        yield f"peer access: {_counts(ways)}"
-    if inactive := [labels[key].gpu for key, gpu in last.gpus.items() if ALL_LINKS in gpu.links and key in labels]:
-        yield f"all NVLinks of GPU {ranges(inactive)} are inactive"
-    counted = [
-        (key, number, link) for key, gpu in last.gpus.items() for number, link in gpu.links.items() if link.errors
-    ]
-    faulty = [
-        f"GPU {labels[key].gpu} link {number}: {errors}"
-        for key, number, link in counted
-        if key in labels
-        and (errors := _by_kind({"CRC" if kind == CRC else kind: n for kind, n in link.errors.items() if n}))
-    ]
-    if counted:
-        more = f"; {len(faulty) - _MOST_LINKS} more links" if len(faulty) > _MOST_LINKS else ""
-        yield f"NVLink errors since the driver was loaded: {'; '.join(faulty[:_MOST_LINKS]) or 'none'}{more}"
 
 
 _NOT_FOUND: Final = (
@@ -262,21 +226,28 @@ def _check(paths: Sequence[str], config: Config, *, with_names: bool) -> Report:
     named = [source for path in paths for source in sources(path)]
     if not named:
         raise ConfigError("--from: there is no file in this folder that can be read; name the files")
-    contents = _read(named)
+    facts = HostFacts()
+    contents = _read(named, facts)
     read, roster = snapshots(contents, with_names=with_names)
-    modified_at = max((source.modified_at for source in named if source.modified_at is not None), default=time.time())
-    files = _files_of_host(contents, read, roster, modified_at)
+    files = FilesOfHost(
+        facts=facts,
+        snapshots=read,
+        labels=roster.labels(facts.lost, facts.devices, {key for each in read for key in each.gpus}),
+        ports=ports_of(facts.devices),
+        log=_log(contents, read, named),
+        with_names=with_names,
+    )
     evidence = evidence_of(files, config)
     judge = HostJudge(JudgedHost("files", files=True), settings=judge_settings(config.judge))
-    found = (*logged_findings(files, judge.settings, with_names=with_names), *files.tools.findings())
+    found = (*logged_findings(files, judge.settings), *facts.tools.findings())
     report = judge.judge(evidence, files.driver_error, found).report
-    return _completed(report, evidence, files, contents, with_names=with_names)
+    return _completed(report, evidence, files, contents)
 
 
-def _read(named: Sequence[InputFile]) -> list[Content]:
+def _read(named: Sequence[InputFile], facts: HostFacts) -> list[Content]:
     total = sum(source.size or 0 for source in named)
     contents: list[Content] = []
-    room, time_limit, read, done = MemoryBudget(), TimeLimit(), 0, 0
+    time_limit, read, done = TimeLimit(), 0, 0
     with ProgressLine() as line:
 
         def count(size: int) -> None:
@@ -291,7 +262,7 @@ def _read(named: Sequence[InputFile]) -> list[Content]:
                     if read > _MOST_READ:
                         contents.append(Content(source.name, f"only the first {_MOST_READ} files were read"))
                         return contents
-                    content = Scanner(document.name, room).read(pieces(document.stream))
+                    content = Scanner(document.name, facts).read(pieces(document.stream))
                     content.damage = document.stream.damage
                     # In folders and archives, files without recognized content aren't listed.
                     if content.kinds or content.damage or len(contents) <= _MOST_NAMED:
@@ -301,13 +272,9 @@ def _read(named: Sequence[InputFile]) -> list[Content]:
     return contents
 
 
-def _files_of_host(
-    contents: Sequence[Content], read: tuple[Snapshot, ...], roster: GpuIndex, modified_at: float
-) -> FilesOfHost:
-    devices = {bus_id: device for content in contents for bus_id, device in content.devices.items()}
-    lost = {each.bus_id: each.error for content in contents for each in content.lost if each.bus_id}
-    unplaced = {each.number: each.error for content in contents for each in content.lost if not each.bus_id}
-    shows_gpus = bool(read and read[-1].gpus)
+def _log(contents: Sequence[Content], read: Sequence[Snapshot], named: Sequence[InputFile]) -> LogReading:
+    """All kernel logs, and the time that ages refer to."""
+    modified_at = max((source.modified_at for source in named if source.modified_at is not None), default=time.time())
     times = [each.written_at for each in contents] + [each.at for each in read]
     # When the newest of the files was collected, according to timestamps inside the files.
     collected_at = max((each for each in times if each is not None), default=None)
@@ -315,44 +282,23 @@ def _files_of_host(
     if len(hosts := {host for section in sections for host in section.hosts}) > 1:
         names = first_few(sorted(hosts), _MOST_FAILED)
         raise ConfigError(f"--from: the kernel messages are of different hosts: {names}; check one host at a time")
-    log = merge(sections, collected_at, modified_at) if sections else None
-    tools = HostTools()
-    for content in contents:
-        tools.update(content.tools)
-    return FilesOfHost(
-        snapshots=read,
-        labels=roster.labels(lost, devices, {key for each in read for key in each.gpus}),
-        lost=lost,
-        unplaced=unplaced,
-        corrupted=frozenset(bus_id for content in contents for bus_id in content.corrupted),
-        devices=devices,
-        ports=ports_of(devices),
-        log=log,
-        tools=tools,
-        driver_error=None if shows_gpus else next((each.driver_error for each in contents if each.driver_error), None),
-        driver_version=next((each.driver_version for each in contents if each.driver_version), ""),
-        nobody_there=not shows_gpus and any(each.no_devices for each in contents),
-        outside=tuple(dict.fromkeys(each for content in contents for each in content.outside)),
-        now=log.reference if log is not None else modified_at if collected_at is None else collected_at,
-    )
+    return merge(sections, collected_at, modified_at)
 
 
-def _completed(
-    report: Report, host: HostEvidence, files: FilesOfHost, contents: Sequence[Content], *, with_names: bool
-) -> Report:
+def _completed(report: Report, host: HostEvidence, files: FilesOfHost, contents: Sequence[Content]) -> Report:
     """The report with the files read and the data missing from them; an area without data never counts as healthy."""
     facts: dict[Area, list[str]] = defaultdict(list)
     nodes = {gpu.gpu: node for gpu in host.gpus if (node := gpu.node) is not None}
     pids = {labels["pid"] for labels in host.labels_of(GPU_PROCESS_INFO)}
-    for area, fact in files.tools.facts(nodes, pids, with_names=with_names):
+    for area, fact in files.facts.tools.facts(nodes, pids, with_names=files.with_names):
         facts[area].append(fact)
     # An area that may be slow for a reason missing from the files does not count as healthy.
-    doubted = {Area.HOST} if files.tools.tables.waiting_cpus else set()
+    doubted = {Area.HOST} if files.facts.tools.tables.waiting_cpus else set()
     doubted |= {Area.CLOCKS} if _below_clock(host) else set()
     areas = tuple(_area(area, host, files, facts[area.area]) for area in report.areas)
     areas = tuple(replace(area, is_known=area.is_known and area.area not in doubted) for area in areas)
     is_judged = any(area.findings or (area.is_known and area.summary is not None) for area in areas)
-    shows_all = files.last is None or len(host.gpus) >= (files.last.attached or 0)
+    shows_all = len(host.gpus) >= (files.last.attached or 0)
     nothing = not any(content.kinds for content in contents)
     blocked = report.blocked
     if files.driver_error is None:
@@ -368,7 +314,7 @@ def _completed(
         blocked=blocked,
         verdict=verdict_on(severities, was_read=blocked is None and host.was_read and is_judged and shows_all),
         gpus=report.gpus if is_judged else tuple(replace(gpu, verdict=Verdict.NOT_READ) for gpu in report.gpus),
-        not_read=(*(() if nothing else _not_said(host, files)), *_unread(contents, files, with_names=with_names)),
+        not_read=(*(() if nothing else _not_said(host, files)), *_unread(contents, files)),
         files=tuple(_file(each) for each in _named(contents)),
         measured_seconds=times[-1] - times[0] if len(times) == len(files.snapshots) > 1 else 0.0,
     )
@@ -377,22 +323,20 @@ def _completed(
 def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost, facts: Sequence[str]) -> AreaVerdict:
     # Without GPUs, the summary for a live host only lists what was not found.
     # With GPUs on the bus, or counted, that are not shown, it would claim that there are no others.
-    on_bus = sum(device.is_gpu for device in files.devices.values())
-    counted = 0 if files.last is None else files.last.attached
+    on_bus = sum(device.is_gpu for device in files.facts.devices.values())
+    counted = files.last.attached if files.snapshots else 0
     lacks = area.area is Area.DRIVER and (counted is None or len(host.gpus) < max(1, on_bus, counted))
     says = _says(area.area, host, files) and not lacks
     known = says and area.summary is not None
     parts = [area.summary or ""] if known else [*_summaries(area.area, files, found=bool(area.findings))]
     # For partial nvidia-smi output, such as `-d ECC`, this is all there is.
     parts += _OF_THE_MOMENT[area.area](host, files) if area.area in _OF_THE_MOMENT else ()
-    if area.area is Area.PEERS and files.last is not None:
-        parts += _peer_summaries(files.last, files.labels)
-    lines = () if files.log is None or area.area is not Area.HEALTH else files.log.unjudged
+    lines = files.log.unjudged if area.area is Area.HEALTH else ()
     doubts = any(text.startswith(OF_DRIVER) for text, _ in lines)
     parts += ["it has messages of the driver that are not judged"] if doubts else ()
     # A log does not show that the memory is sound. Without a bridge, inactive links are normal.
     doubts |= area.area is Area.HEALTH and not any(map(host.series, _JUDGED_BY[Area.HEALTH]))
-    shown = files.last.gpus.values() if files.last is not None and area.area is Area.PEERS else ()
+    shown = files.last.gpus.values() if area.area is Area.PEERS else ()
     doubts |= lacks or any(ALL_LINKS in gpu.links for gpu in shown)
     summary = "; ".join(filter(None, (*parts, *facts))) or None
     return replace(area, summary=summary, is_known=area.is_known and not doubts)
@@ -401,8 +345,7 @@ def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost, facts: Sequ
 def _held(host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
     """Active throttle reasons of each GPU at the last sample; a duration would take two samples."""
     reasons = {gpu.gpu: active for gpu in host.answering if (active := gpu.active_reasons) is not None}
-    shown = {} if files.last is None else files.last.gpus
-    if unknown := [files.index(key) for key, gpu in shown.items() if gpu.held_unknown]:
+    if unknown := [files.index(key) for key, gpu in files.last.gpus.items() if gpu.held_unknown]:
         yield f"GPU {ranges(unknown)} held by a reason that the driver calls unknown {AT_THAT_MOMENT}"
     elif reasons and not any(reasons.values()):
         yield f"no throttle reason active {AT_THAT_MOMENT}"
@@ -439,8 +382,8 @@ def _errors(host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
         yield f"{sum(rows):.0f} remapped rows"
     if counted:
         yield f"ECC errors since the driver was loaded: {_by_kind(counted)}"
-    last, lifetime = files.last, defaultdict[str, list[str]](list)
-    for key, gpu in () if last is None else (*last.gpus.items(), *(("", gpu) for gpu in last.unnamed)):
+    lifetime = defaultdict[str, list[str]](list)
+    for key, gpu in (*files.last.gpus.items(), *(("", gpu) for gpu in files.last.unnamed)):
         for reading in gpu.readings:
             if isinstance(reading, ecc.EccReading) and any(reading.aggregate_errors.values()):
                 lifetime[_by_kind(reading.aggregate_errors)].append(files.index(key))
@@ -452,7 +395,7 @@ def _by_kind(counted: Mapping[str, float]) -> str:
 
 
 def _working(_host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
-    for key, gpu in {} if files.last is None else files.last.gpus.items():
+    for key, gpu in files.last.gpus.items():
         if used := sorted((each for each in gpu.processes.processes if each.is_compute), key=lambda each: each.pid):
             yield f"GPU {files.index(key)}: {first_few(list(map(_use_of, used)), _MOST_FAILED)}"
         shares, watts = [share for share, _ in gpu.watched], [w for _, w in gpu.watched if w is not None]
@@ -474,16 +417,46 @@ def _links(host: HostEvidence, _files: FilesOfHost) -> Iterator[str]:
     yield _link_counts("now ", links)
 
 
+def _peers(_host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
+    gpus = {files.index(key): gpu for key, gpu in files.last.gpus.items()}
+    # Each pair counts once.
+    nearer = ((own, *pair) for own, gpu in gpus.items() if own.isdecimal() for pair in gpu.peers.items())
+    if levels := [level for own, peer, level in nearer if int(own) < int(peer)]:
+        yield f"topology: {_counts(levels)}"
+    if near := [level for gpu in gpus.values() for level in gpu.adapters.values()]:
+        yield f"GPU to adapter: {_counts(near)}"
+    if ways := [" ".join(way) for gpu in gpus.values() for peer in gpu.p2p.values() for way in peer.items()]:
+        yield f"peer access: {_counts(ways)}"
+    if inactive := [index for index, gpu in gpus.items() if ALL_LINKS in gpu.links]:
+        yield f"all NVLinks of GPU {ranges(inactive)} are inactive"
+    counted = {
+        f"GPU {index} link {number}": {"CRC" if kind == CRC else kind: n for kind, n in link.errors.items() if n}
+        for index, gpu in gpus.items()
+        for number, link in gpu.links.items()
+        if link.errors
+    }
+    if counted:
+        faulty = [f"{link}: {_by_kind(errors)}" for link, errors in counted.items() if errors]
+        more = f"; {len(faulty) - _MOST_LINKS} more links" if len(faulty) > _MOST_LINKS else ""
+        yield f"NVLink errors since the driver was loaded: {'; '.join(faulty[:_MOST_LINKS]) or 'none'}{more}"
+
+
 _NEAR_CLOCK_RATIO: Final = 0.9  # boost clocks vary by less
 _DIPS_SHARE: Final = 0.3  # of the time: more than the samples of a busy GPU differ by
-_OF_THE_MOMENT: Final = {Area.HEALTH: _errors, Area.CLOCKS: _held, Area.PCIE: _links, Area.WORK: _working}
+_OF_THE_MOMENT: Final = {
+    Area.HEALTH: _errors,
+    Area.CLOCKS: _held,
+    Area.PCIE: _links,
+    Area.PEERS: _peers,
+    Area.WORK: _working,
+}
 """Point-in-time details of an area, added to the summary that a live host gets."""
 
 
 def _says(area: Area, host: HostEvidence, files: FilesOfHost) -> bool:
-    if area is Area.HEALTH and files.log is not None:
+    if area is Area.HEALTH and files.log.lines:
         return True
-    if area is Area.PEERS and files.last is not None and files.last.attached == len(host.answering) == 1:
+    if area is Area.PEERS and files.last.attached == len(host.answering) == 1:
         return True  # it has no peers
     return area not in _JUDGED_BY or any(host.series(spec) for spec in _JUDGED_BY[area])
 
@@ -496,7 +469,7 @@ def _not_said(host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
         yield "rates, such as the share of time it throttled: attach a second nvidia-smi -q, taken a minute later"
     if files.snapshots:
         yield "how long a GPU was busy, so whether a job hangs, starves or spins: run gpu-triage check on the host"
-    if files.log is None:
+    if not files.log.lines:
         yield "Xid errors: attach the kernel log (dmesg -T, journalctl -k) or nvidia-bug-report.log.gz"
     if host.answering and not host.series(GPU_PCIE_LINK_SLOT_MAX_WIDTH):
         yield "what the slot above each GPU can do: attach lspci -vvv, taken as root"
@@ -506,9 +479,7 @@ def _not_said(host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
         if not host.has(GPU_P2P_STATUS):
             yield "P2P between GPUs: attach nvidia-smi topo -p2p r"
     yield from _unexplained(host)
-    yield from files.tools.missing()
-    if not files.tools.tables.commands:
-        yield "CPU, memory, disk and network of the host while the job ran: run gpu-triage check on the host"
+    yield from files.facts.tools.missing()
 
 
 def _unexplained(host: HostEvidence) -> Iterator[str]:

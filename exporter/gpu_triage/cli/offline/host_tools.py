@@ -82,23 +82,23 @@ class HostTables:
         return self._table is not None
 
     @property
-    def commands(self) -> list[str]:
-        return [table.command.split()[0] for table in self._rows]
+    def is_empty(self) -> bool:
+        return not self._rows
 
-    def update(self, later: HostTables) -> None:
-        self._rows.update(later._rows)
-        self._headings.update(later._headings)
-        self._cpus = later._cpus or self._cpus
+    def end_runs(self) -> None:
+        """Whatever comes next is another run."""
+        self._ended, self._table = set(self._rows), None
 
-    def feed(self, line: str) -> bool:
+    def feed(self, line: str) -> str:
+        """The command that prints this line; "" if it is of none of these."""
         words = line.split()
         if banner := _BANNER.match(line):
-            self._cpus, self._ended, self._table = int(banner[1]), set(self._rows), None
-            return True
+            self.end_runs()
+            self._cpus = int(banner[1])
         begins = any(word in _HEADINGS for word in words) and self._begin(words)
         if self._table is not None and not begins and words and not self._take(self._table, words):
             self._table = None
-        return self._table is not None
+        return "" if self._table is None else self._table.command.split()[0]
 
     def _begin(self, words: list[str]) -> bool:
         fits = (each for each in _TABLES if each.needs in words and any(key in words for key in each.keys or words))
@@ -255,16 +255,19 @@ _STATES: Final = {"R": "running", "S": "sleeping", "T": "stopped", "Z": "a zombi
 _STUCK: Final = ("D", "Z", "T")
 _CORE, _UVM = "nvidia", "nvidia_uvm"
 
-_LINES: Final[Mapping[str, re.Pattern[str]]] = {
-    "free header": re.compile(r"total +used +free\b.*?(available)?$"),
-    "free": re.compile(r"(Mem|Swap): +(\S+) +(\S+) +\S+(?:.* (\S+))?$"),
-    "numactl": re.compile(r"(physcpubind|cpubind|nodebind|membind): *([\d ,-]*)$"),
-    "lscpu": re.compile(r"(?:node|NUMA node) ?(\d{1,4}) (?:cpus|CPU\(s\)): *([\d ,-]+)$"),
-    "lsmod": re.compile(r"(?:(nvidia(?:_\w+)?|nouveau|nova_core) +\d{3,9} +-?\d+( +\S+)?|Module +Size +Used by)$"),
-    "nvidia-smi -pm": re.compile(
-        r"(?:Persistence mode is already )?(Enabled|Disabled)(?: persistence mode)? for GPU ([0-9A-Fa-f:]+\.\d)"
+_LINES: Final = (
+    ("free", re.compile(r"(total) +used +free\b.*?(available)?$")),
+    ("free", re.compile(r"(Mem|Swap): +(\S+) +(\S+) +\S+(?:.* (\S+))?$")),
+    ("numactl", re.compile(r"(physcpubind|cpubind|nodebind|membind): *([\d ,-]*)$")),
+    ("lscpu", re.compile(r"(?:node|NUMA node) ?(\d{1,4}) (?:cpus|CPU\(s\)): *([\d ,-]+)$")),
+    ("lsmod", re.compile(r"(?:(nvidia(?:_\w+)?|nouveau|nova_core) +\d{3,9} +-?\d+( +\S+)?|Module +Size +Used by)$")),
+    (
+        "nvidia-smi -pm",
+        re.compile(
+            r"(?:Persistence mode is already )?(Enabled|Disabled)(?: persistence mode)? for GPU ([0-9A-Fa-f:]+\.\d)"
+        ),
     ),
-}
+)
 _NCCL: Final = (
     (Area.PEERS, "channels by {}", re.compile(r"(?:Channel|Ring) .* via (P2P|SHM|direct shared memory|NET)\b")),
     (Area.PCIE, "GPU {1} reached at {0} GB/s", re.compile(r"\+ PCI\[([\d.]+)\] - GPU/(?:\d+-)?([0-9A-F]{4,8}) ")),
@@ -284,62 +287,57 @@ _UNACKNOWLEDGED: Final = re.compile(r"NCCL WARN NET/IB.*Got completion .*(?:erro
 
 
 class HostTools:
-    """What these tools print in one file, or in all files of a host (see `update`)."""
+    """What these tools print in the files of a host."""
 
     def __init__(self) -> None:
         self.tables = HostTables()
-        self.links = SmiReport("NCCL's log")  # PCIe links, as NCCL found them
-        self.settings = SmiReport("nvidia-smi -pm")
-        self._commands: dict[str, None] = {}
         self._facts: dict[Area, Counter[str]] = defaultdict(Counter)
         self._bound: dict[str, str] = {}
         self._modules: dict[str, None] = {}  # "" if all modules are listed
         self._processes: dict[str, tuple[str, str]] = {}  # name, and state with elapsed time, by PID
         self._timeouts: dict[str, tuple[int, str]] = {}  # milliseconds and operation, by rank
-        self._unacknowledged: Counter[str] = Counter()  # RDMA requests, by ""
+        self._unacknowledged = 0  # RDMA requests
+        self.begin_file()
+
+    def begin_file(self) -> None:
+        self._links = SmiReport("NCCL's log")  # PCIe links, as NCCL found them
+        self._settings = SmiReport("nvidia-smi -pm")
         self._columns: list[str] = []
         self._shows_available = False
+        self.tables.end_runs()
 
     @property
-    def commands(self) -> tuple[str, ...]:
-        return (*self.tables.commands, *self._commands)
+    def reports(self) -> tuple[SmiReport, ...]:
+        """What the file shows of GPUs."""
+        return self._links, self._settings
 
-    def update(self, later: HostTools) -> None:
-        self.tables.update(later.tables)
-        for name in ("_bound", "_modules", "_processes", "_timeouts", "_unacknowledged"):
-            getattr(self, name).update(getattr(later, name))
-        for area, facts in later._facts.items():
-            self._facts[area].update(facts)
-
-    def feed(self, line: str) -> bool:
+    def feed(self, line: str) -> str:
+        """The command that prints this line; "" if it is none of these."""
         if self._columns and self._process(line):
-            return True
+            return "ps"
         self._columns = []
         if not self.tables.is_open and not any(word in line for word in WORDS):
-            return False  # as nearly all lines of a log
-        if self.tables.feed(line):
-            return True
+            return ""  # as nearly all lines of a log
+        if command := self.tables.feed(line):
+            return command
         if "NCCL" in line:
-            return self._nccl(line)
+            return "NCCL's log" if self._nccl(line) else ""
         text = line.strip()
-        for command, pattern in _LINES.items():
+        for command, pattern in _LINES:
             if found := pattern.match(text):
                 self._take(command, found)
-                return True
+                return "numactl" if text.startswith("node") else command
         if text.endswith(("CMD", "COMMAND")) and "PID" in (words := text.split()):
             self._columns = words
-        return bool(self._columns)
+        return "ps" if self._columns else ""
 
     def _take(self, command: str, found: re.Match[str]) -> None:
-        first, second = found[1], found[2] if found.re.groups > 1 else ""
-        if command == "free header":
-            self._shows_available = first is not None
-            return
-        if command == "nvidia-smi -pm":
-            self.settings.gpu_at(second, second).note("persistence mode", first)
-            return
-        self._commands["numactl" if found[0].startswith("node") else command] = None
-        if command == "free" and first == "Swap":
+        first, second = found[1], found[2]
+        if command == "free" and first == "total":
+            self._shows_available = second is not None
+        elif command == "nvidia-smi -pm":
+            self._settings.gpu_at(second, second).note("persistence mode", first)
+        elif command == "free" and first == "Swap":
             used = f"{found[3]} of {second} of" if found[3].strip("0.,B") else "no"
             self._note(Area.HOST, f"{used} swap in use")
         elif command == "free" and self._shows_available:
@@ -365,7 +363,6 @@ class HostTools:
             name = PurePosixPath(cells[-1].split()[0]).name.strip("[]")
             elapsed = f", started {named['ELAPSED']} before" if "ELAPSED" in named else ""
             self._processes[named["PID"]] = name, named.get("STAT", named.get("S", "")) + elapsed
-        self._commands["ps"] = None
         return True
 
     def _nccl(self, line: str) -> bool:
@@ -373,18 +370,16 @@ class HostTools:
             if len(self._timeouts) < _MOST_RANKS:
                 self._timeouts[timeout[1] or "?"] = int(timeout[3]), timeout[2]
         elif link := _LINK.search(line.rstrip()):
-            gpu = self.links.gpu_at(link[2] or link[1], index=link[2] or link[1])
+            gpu = self._links.gpu_at(link[2] or link[1], index=link[2] or link[1])
             gpu.note("pcie generation/current", link[3])
             gpu.note("link width/current", link[4])
         elif _UNACKNOWLEDGED.search(line):
-            self._unacknowledged[""] += 1
+            self._unacknowledged += 1
         else:
             for area, words, pattern in _NCCL:
                 if found := pattern.search(line):
                     self._note(area, f"NCCL: {words.format(*found.groups())}")
-        if is_log := timeout is not None or "NCCL INFO" in line or "NCCL WARN" in line:
-            self._commands["NCCL's log"] = None
-        return is_log
+        return timeout is not None or "NCCL INFO" in line or "NCCL WARN" in line
 
     def facts(
         self, gpu_nodes: Mapping[str, str], pids: Collection[str], *, with_names: bool
@@ -421,7 +416,7 @@ class HostTools:
             ranks = f"ranks {ranges(self._timeouts)}" if "?" not in self._timeouts else "a rank"
             measured = f"NCCL's watchdog: {operation} of {ranks} timed out after {milliseconds / 1000:.0f} s"
             yield of_host("work.collective_hang", measured, len(self._timeouts))
-        if count := self._unacknowledged[""]:
+        if count := self._unacknowledged:
             yield of_host("network.timeouts", f"NCCL: {count} RDMA requests not acknowledged by their peer", count)
 
     def missing(self) -> Iterator[str]:
@@ -429,3 +424,5 @@ class HostTools:
         yield from self.tables.missing()
         if any("swap in use" in fact and not fact.startswith("no") for fact in self._facts[Area.HOST]):
             yield "whether swap is read back now: attach vmstat 1 5"
+        if self.tables.is_empty:
+            yield "CPU, memory, disk and network of the host while the job ran: run gpu-triage check on the host"

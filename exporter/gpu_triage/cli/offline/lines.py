@@ -15,19 +15,11 @@ LONGEST_LINE: Final = 1 << 20
 """In characters; longer lines are split at about this length. Minified XML of eight GPUs is one line of a few hundred
 thousand characters."""
 
-_SAMPLE_BYTES: Final = 4096
-_BOMS: Final = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),
-    (codecs.BOM_UTF32_BE, "utf-32-be"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
+_MARKS: Final = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+"""Encodings by their byte order mark. Read as UTF-8, text in UTF-16 without a mark only has NUL bytes between."""
 _ESCAPES: Final = re.compile("\x1b(?:\\[[0-9;?]{0,32}[A-Za-z]|[()][A-Z0-9]|[=>])|[\0\x0e\x0f]|\\[[04]m")
 _ESCAPED: Final = ("\x1b", "\0", "\x0e", "\x0f", "[4m")
 """Copying leaves of nvidia-smi's underlined headings the escape sequences without the first character."""
-_MOSTLY: Final = 0.3
-"""Share of NUL bytes in the even or odd positions above which text without a byte order mark is taken for UTF-16."""
 
 
 class Piece(NamedTuple):
@@ -60,27 +52,14 @@ def _piece(lines: list[str], text: str) -> Piece:
 
 
 def _decoded(stream: Stream) -> Iterator[str]:
-    encoding, mark = _encoding(stream.peek(_SAMPLE_BYTES))
-    stream.skip(mark)
+    start = stream.peek(len(codecs.BOM_UTF8))
+    mark, encoding = next((each for each in _MARKS if start.startswith(each[0])), (b"", "utf-8"))
+    stream.skip(len(mark))
     # Converts Windows and old Mac line endings to Unix ones, even when a CRLF is split between two chunks.
     decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(encoding)("replace"), translate=True)
     for chunk in stream:
         yield decoder.decode(chunk)
     yield decoder.decode(b"", final=True)
-
-
-def _encoding(sample: bytes) -> tuple[str, int]:
-    """The encoding of a text, guessed from its first bytes, and the length of its byte order mark."""
-    for mark, encoding in _BOMS:
-        if sample.startswith(mark):
-            return encoding, len(mark)
-    half = len(sample) // 2
-    # PowerShell writes UTF-16 with a byte order mark, which is lost when part of the file is cut out.
-    if half and sample[1::2].count(0) / half > _MOSTLY and sample[1::2].count(0) > 2 * sample[::2].count(0):
-        return "utf-16-le", 0
-    if half and sample[::2].count(0) / half > _MOSTLY and sample[::2].count(0) > 2 * sample[1::2].count(0):
-        return "utf-16-be", 0
-    return "utf-8", 0
 
 
 _QUOTE: Final = re.compile(r"(?:\[pod/[^\]]{1,600}\] )?(?:>[ ]?)*")  # of mails, and of kubectl logs --prefix

@@ -30,8 +30,6 @@ _SYSLOG: Final = re.compile(
 )
 _SECONDS: Final = re.compile(r"\[ *(\d{1,12}\.\d{1,9})\]")
 _KMSG: Final = re.compile(r"(?:^|\s)\d{1,4},\d{1,19},(\d{1,19}),[^;]{0,80};")
-_IN_BRACKETS: Final = re.compile(r"\[([^\[\]]{12,60}(?:19|20)\d{2})\]")
-"""As printed by ``dmesg -T``, in the language of the user's locale: ``[jeu. août 25 20:30:39 2022]``."""
 MINUTE: Final = re.compile(r"\[(?:([^\W\d]{3,10})\.?|(\d{1,2})[月월]) ?(\d{1,2}) (\d{2}):(\d{2})\]")
 _NO_YEAR: Final = 1972  # placeholder for the year missing from syslog, until it is inferred; a leap year
 
@@ -56,8 +54,6 @@ def log_time(prefix: str) -> LogTime:
     seconds = _seconds(prefix)
     if (iso := _ISO.search(prefix)) is not None:
         return LogTime(seconds, _of_iso(iso))
-    if (bracketed := _IN_BRACKETS.search(prefix)) is not None and (wall := date_time(bracketed[1])) is not None:
-        return LogTime(seconds, wall)
     if (minute := MINUTE.search(prefix)) is not None:
         found, year, day_and_clock = minute, "", (*minute.group(3, 4, 5), "0")
     elif (syslog := _SYSLOG.search(prefix)) is not None:
@@ -190,11 +186,12 @@ _MOST_IN_LINE: Final = 256  # messages
 
 
 class KernelMessage(NamedTuple):
-    """A kernel message, and the text before it with its timestamp; escaped newlines are decoded."""
+    """A kernel message; escaped newlines are decoded."""
 
-    prefix: str
+    prefix: str  # the text before it, with its timestamp
     text: str
     quoted: bool = False  # whether another sender repeats it
+    place: int = 0  # line number
 
 
 def kernel_messages_in(line: str) -> Iterator[KernelMessage]:

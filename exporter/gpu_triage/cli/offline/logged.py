@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from gpu_triage.cli.offline.evidence import FilesOfHost, logged_xids
 from gpu_triage.cli.offline.log_lines import DAY_SECONDS
 from gpu_triage.cli.offline.logs import EventKey, EventKind, Events, LogEvent, LogReading
-from gpu_triage.cli.offline.lspci import PciDevice, port_above
+from gpu_triage.cli.offline.lspci import PciDevice
 from gpu_triage.cli.offline.outside import MIG, Outside
 from gpu_triage.documents import packaged_toml
 from gpu_triage.documents.pcie_values import BUILT_LANES, is_built_for_laptop
@@ -32,12 +32,13 @@ _SOME_CORRECTED: Final = 10
 rate-limits floods."""
 
 
-def _pcie_errors(files: FilesOfHost, log: LogReading) -> Iterator[Finding]:
+def _pcie_errors(files: FilesOfHost) -> Iterator[Finding]:
     """PCIe errors of GPUs and of the ports above them."""
-    gpus = {*files.labels, *(device.bus_id for device in files.devices.values() if device.is_gpu), *log.gpus}
+    log = files.log
+    gpus = {*files.labels, *(device.bus_id for device in files.facts.devices.values() if device.is_gpu), *log.gpus}
     below: dict[str, list[str]] = defaultdict(list)
     for gpu in sorted(gpus):
-        above = port_above(files.ports, gpu)
+        above = files.port_above(gpu)
         if port := (log.ports.get(gpu) or _failed_before(gpu, log)) if above is None else above.bus_id:
             below[port].append(gpu)
     reported: dict[str, list[str]] = defaultdict(list)
@@ -66,7 +67,7 @@ def _failed_before(gpu: str, log: LogReading) -> str:
         if what.code != "correctable"
         for error in events.known
         if (error.text.startswith(f"pcieport {what.address}") or " port\n" in error.text)
-        and any(loss is not None and 0 <= error.seconds_to(loss) <= thresholds.LINK_LOSS_SECONDS for loss in lost)
+        and any(0 <= error.seconds_to(loss) <= thresholds.LINK_LOSS_SECONDS for loss in lost)
     }
     return ports.pop() if len(ports) == 1 else ""
 
@@ -82,10 +83,13 @@ def _errors(log: LogReading) -> Mapping[tuple[str, str], Events]:
     return counted
 
 
-def _narrow_links(files: FilesOfHost, answering: frozenset[str]) -> Iterator[Finding]:
+def _narrow_links(files: FilesOfHost) -> Iterator[Finding]:
     """Links with missing lanes on GPUs that nvidia-smi doesn't show; a low speed at idle is normal."""
-    links = {bus_id: link for bus_id, device in files.devices.items() if (link := _link(files, device)) is not None}
-    for bus_id, device in files.devices.items():
+    links = {
+        bus_id: link for bus_id, device in files.facts.devices.items() if (link := _link(files, device)) is not None
+    }
+    answering = files.answering
+    for bus_id, device in files.facts.devices.items():
         lanes, most = links.get(bus_id, (0, 0))
         if not device.is_gpu or bus_id in answering:
             continue
@@ -101,7 +105,7 @@ def _narrow_links(files: FilesOfHost, answering: frozenset[str]) -> Iterator[Fin
 
 def _link(files: FilesOfHost, device: PciDevice) -> tuple[int, int] | None:
     """The lanes of a GPU's link, and how many its card and slot claim; None if unknown."""
-    port = port_above(files.ports, device.bus_id)
+    port = files.port_above(device.bus_id)
     most = [each for each in (device.max_width, None if port is None else port.max_width) if each is not None]
     return None if not device.is_gpu or device.width is None or not most else (device.width, min(most))
 
@@ -128,19 +132,19 @@ _LASTING: Final = frozenset({ProblemKind.SWITCH_MISMATCH, ProblemKind.PEERMEM_ER
 _GSP: Final = " (the GSP's firmware was among it)"
 
 
-def _driver(files: FilesOfHost, answering: frozenset[str]) -> Iterator[Finding]:
-    """Driver failures in the log; resolved ones are combined in one finding. `answering`: bus ids of healthy GPUs."""
-    log = files.log or LogReading(0.0, "", {}, {})
+def _driver(files: FilesOfHost) -> Iterator[Finding]:
+    """Driver failures in the log; resolved ones are combined in one finding."""
+    log, answering = files.log, files.answering
     found: list[Finding] = []
     earlier: list[tuple[int, float, str]] = []
-    held = dict(_held(files, log))
+    held = dict(_held(files))
     has_gsp_xid = any(xid.code in _GSP_XIDS for xid, _ in log.of_kind(EventKind.XID))
     for trouble, row in _ROWS.items():
         if trouble is ProblemKind.GSP_TIMEOUT and has_gsp_xid:
             continue
         for what, events in log.of_kind(EventKind.DRIVER, trouble.value):
             details = _details(events)
-            current = _current(what, events, trouble, log, answering)
+            current = _current(what, events, trouble, files)
             # The kernel does not name the module that it rejects: if the driver was loaded, it was another one.
             others_module = trouble is ProblemKind.MODULE_REJECTED and not current.count
             is_second = row.alone and (found or earlier or held)
@@ -148,8 +152,7 @@ def _driver(files: FilesOfHost, answering: frozenset[str]) -> Iterator[Finding]:
                 continue
             finding = _finding(row, what, current if current.count else events, log)
             if not current.count:
-                last_at = 0.0 if events.last is None else events.last.wall or 0.0
-                earlier.append((BY_CODE[row.code].severity.rank, last_at, finding))
+                earlier.append((BY_CODE[row.code].severity.rank, events.last.wall or 0.0, finding))
             elif ":" in what.address:
                 code = "driver.nouveau" if details == [_NOUVEAU] else row.code
                 found.append(files.about_gpu(code, what.address, finding, _named(code, details)))
@@ -166,10 +169,9 @@ def _driver(files: FilesOfHost, answering: frozenset[str]) -> Iterator[Finding]:
         yield of_host("driver.earlier", first_of(worst_first))
 
 
-def _current(
-    what: EventKey, events: Events, trouble: ProblemKind, log: LogReading, answering: frozenset[str]
-) -> Events:
+def _current(what: EventKey, events: Events, trouble: ProblemKind, files: FilesOfHost) -> Events:
     """The events that are not resolved; they are once the GPU answers or the driver has been reloaded."""
+    log, answering = files.log, files.answering
     # If the message names no GPU, one answering GPU is enough.
     answers = what.address in answering if ":" in what.address else bool(answering)
     lasts = trouble in _LASTING
@@ -203,57 +205,49 @@ def _details(events: Events) -> list[str]:
     return list(dict.fromkeys(message.detail for message in messages if message is not None and message.detail))
 
 
-def _held(files: FilesOfHost, log: LogReading) -> Iterator[tuple[str, tuple[str, str]]]:
-    for device in files.devices.values():
+def _held(files: FilesOfHost) -> Iterator[tuple[str, tuple[str, str]]]:
+    for device in files.facts.devices.values():
         if device.is_gpu and (device.driver == _NOUVEAU or device.driver.lower() in _NOVA):
             yield device.bus_id, (device.driver, f"lspci names {device.driver} as the driver in use")
-    for what, events in log.of_kind(EventKind.NOUVEAU):
-        known = files.devices.get(what.address)
-        last = events.last
-        if (known is None or known.driver in ("", "none")) and last is not None and not log.is_over(last):
-            yield what.address, (_NOUVEAU, f"it logged {log.when(events.last)}")
+    for what, events in files.log.of_kind(EventKind.NOUVEAU):
+        known = files.facts.devices.get(what.address)
+        if (known is None or known.driver in ("", "none")) and not files.log.is_over(events.last):
+            yield what.address, (_NOUVEAU, f"it logged {files.log.when(events.last)}")
 
 
 def _not_probed(log: LogReading) -> Iterator[Finding]:
     """GPUs that the NVIDIA driver skipped at its last load because another driver holds them."""
     for _, events in log.of_kind(EventKind.DRIVER, ProblemKind.GPU_NOT_PROBED.value):
-        last = events.last
-        if last is not None and not log.is_over(last, at_probe=True):
-            message = parse_driver_message(last.text)
-            count = "some" if message is None else message.detail
-            yield of_host("driver.not_probed", f"another driver holds {count} of the GPUs, {log.when(last)}")
+        if not log.is_over(events.last, at_probe=True):
+            (count,) = _details(Events(1, [events.last]))
+            yield of_host("driver.not_probed", f"another driver holds {count} of the GPUs, {log.when(events.last)}")
 
 
 _DAYS: Final = 7
 _SOME_LINK_LOSSES: Final = 3
 
 
-def logged_findings(files: FilesOfHost, settings: JudgeSettings, *, with_names: bool) -> Iterator[Finding]:
-    """Further findings about the host; `with_names`: whether to name processes and servers."""
-    answering: frozenset[str] = frozenset()
-    if files.last is not None and files.driver_error is None:
-        sound = (gpu.bus_id for gpu in files.last.gpus.values() if gpu.error is None)
-        answering = frozenset(sound) - set(files.lost)
-    yield from _driver(files, answering)
-    if files.log is not None:
-        yield from _off_the_bus(files.log)
-        yield from _repeated(files, files.log, settings)
-        yield from _switches(files.log)
-        yield from _pcie_errors(files, files.log)
-        yield from _host(files, files.log, answering, with_names=with_names)
-        yield from _killed(files.log, with_names=with_names)
-    for index, error in files.unplaced.items():
+def logged_findings(files: FilesOfHost, settings: JudgeSettings) -> Iterator[Finding]:
+    """Further findings about the host."""
+    yield from _driver(files)
+    yield from _off_the_bus(files.log)
+    yield from _repeated(files, settings)
+    yield from _switches(files.log)
+    yield from _pcie_errors(files)
+    yield from _host(files)
+    yield from _killed(files)
+    for index, error in files.facts.unplaced.items():
         which = "it" if index else "a GPU, and which is not legible"
         yield Finding(BY_CODE["gpu.lost"], f"nvidia-smi could not open {which} ({error})", index or None)
     yield from _outside(files)
-    for address in files.corrupted:
+    for address in files.facts.corrupted:
         yield files.about_gpu("gpu.inforom", address, "nvidia-smi says that its InfoROM is corrupted")
-    yield from _narrow_links(files, answering)
+    yield from _narrow_links(files)
 
 
 def _outside(files: FilesOfHost) -> Iterator[Finding]:
     about: dict[tuple[str, str], list[Outside]] = defaultdict(list)
-    for said in files.outside:
+    for said in files.facts.outside:
         about[said.code, said.bus_id].append(said)
     for (code, bus_id), causes in about.items():
         # One finding with all of its causes: of two about the same, the judge would keep one.
@@ -263,8 +257,8 @@ def _outside(files: FilesOfHost) -> Iterator[Finding]:
         yield replace(
             files.about_gpu(code, bus_id, measured) if bus_id else of_host(code, measured), cause_advice=advice
         )
-    told = {said.bus_id for said in files.outside if said.code == MIG}
-    for address, gpu in () if files.last is None else files.last.gpus.items():
+    told = {said.bus_id for said in files.facts.outside if said.code == MIG}
+    for address, gpu in files.last.gpus.items():
         if gpu.mig_pending is not None and address not in told:
             mode = "enabled" if gpu.mig_pending else "disabled"
             yield files.about_gpu(MIG, address, f"MIG mode is pending: {mode} after a reset of the GPU at {address}")
@@ -274,13 +268,14 @@ def _off_the_bus(log: LogReading) -> Iterator[Finding]:
     """A finding for a GPU that fell off the bus when the log doesn't identify the GPU."""
     placed = any(what.kind is EventKind.XID and what.code in _LOST for what in log.events)
     for _, events in () if placed else log.of_kind(EventKind.OFF_THE_BUS):
-        if events.last is None or not log.is_over(events.last):
+        if not log.is_over(events.last):
             measured = f"the kernel log says that a GPU fell off the bus, and not which: {log.when(events.last)}"
             yield Finding(BY_CODE["gpu.lost"], measured)
 
 
-def _repeated(files: FilesOfHost, log: LogReading, settings: JudgeSettings) -> Iterator[Finding]:
+def _repeated(files: FilesOfHost, settings: JudgeSettings) -> Iterator[Finding]:
     """GPUs with the same critical Xid again after a driver reload: a reset doesn't fix them."""
+    log = files.log
     loads = sorted(log.loaded_at)
     for what, name, _, events in logged_xids(log):
         if not is_critical(name.xid, name.fatal):
@@ -303,7 +298,7 @@ def _switches(log: LogReading) -> Iterator[Finding]:
     told = {(what.address, what.code) for what in log.events if what.fatal is not None}
     for what, events in log.of_kind(EventKind.SXID):
         is_detail = what.fatal is None and (what.address, what.code) in told  # a further line of another SXid
-        if is_detail or (events.last is not None and log.is_over(events.last)):
+        if is_detail or log.is_over(events.last):
             continue
         is_fatal = what.fatal is True and _is_recent(events, log)
         found["nvswitch.sxid_fatal" if is_fatal else "nvswitch.sxid"].append(
@@ -324,8 +319,9 @@ _HIDDEN: Final[Mapping[str, str]] = {
 """Placeholders for the names of processes and servers when redacting."""
 
 
-def _host(files: FilesOfHost, log: LogReading, answering: frozenset[str], *, with_names: bool) -> Iterator[Finding]:
+def _host(files: FilesOfHost) -> Iterator[Finding]:
     """Host problems within the last day, unless the kernel logged recovery since; each counts, however few."""
+    log = files.log
     recent = [(what, events) for what, events in log.of_kind(EventKind.HOST) if _is_recent(events, log)]
     for rule in MESSAGE_RULES:
         said = []
@@ -336,13 +332,13 @@ def _host(files: FilesOfHost, log: LogReading, answering: frozenset[str], *, wit
                 continue
             if not what.address and any(each.code == what.code and each.address for each, _ in recent):
                 continue  # another message of the same problem names what this one does not
-            hidden = "" if with_names else _HIDDEN.get(what.code, "")
+            hidden = "" if files.with_names else _HIDDEN.get(what.code, "")
             subject = words.format(hidden or what.address or rule.unnamed)
             # The kernel lists the handlers of an interrupt that it disables.
             handler = " (its handler: nvidia)" if any("nvidia_isr" in each.text for each in events.known) else ""
             measured = f"{subject}{handler}, {log.count_and_last(events)}"
             if rule.code == _INACCESSIBLE and what.address in (files.labels.keys() | log.gpus):
-                if what.address not in answering:
+                if what.address not in files.answering:
                     yield files.about_gpu("gpu.lost", what.address, measured)
             else:
                 said.append(measured)
@@ -382,28 +378,29 @@ def _links(recent: _Groups, log: LogReading) -> Iterator[Finding]:
 
 
 def _is_recent(events: Events, log: LogReading) -> bool:
-    return events.last is None or log.is_within(events.last, thresholds.XID_DAMAGE_SECONDS)
+    return log.is_within(events.last, thresholds.XID_DAMAGE_SECONDS)
 
 
 def _is_over(what: EventKey, events: Events, log: LogReading) -> bool:
-    over = log.events.get(EventKey(EventKind.HOST_OVER, what.address, what.code), Events()).last
-    return over is not None and events.last is not None and _moment(over) >= _moment(events.last)
+    over = log.events.get(EventKey(EventKind.HOST_OVER, what.address, what.code))
+    return over is not None and _moment(over.last) >= _moment(events.last)
 
 
 def _moment(event: LogEvent) -> tuple[float, int]:
     return (event.wall if event.wall is not None else event.seconds or 0.0), event.place
 
 
-def _killed(log: LogReading, *, with_names: bool) -> Iterator[Finding]:
+def _killed(files: FilesOfHost) -> Iterator[Finding]:
+    log = files.log
     killed = list(log.of_kind(EventKind.OUT_OF_MEMORY))
     if recent := [(what, events) for what, events in killed if _is_recent(events, log)]:
         what, events = recent[-1]
-        name = what.code if with_names else "a process"
+        name = what.code if files.with_names else "a process"
         more = f"; {len(killed) - 1} more in the log" if len(killed) > 1 else ""
         yield of_host("memory.oom_killed", f"the kernel killed {name}, {log.when(events.last)}{more}", len(recent))
         return
     for what, events in log.of_kind(EventKind.OUT_OF_MEMORY_CALL):
-        name = what.code if with_names else "a process"
+        name = what.code if files.with_names else "a process"
         measured = (
             f"{name} found no memory, and whom the kernel killed the log does not show, {log.count_and_last(events)}"
         )

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.offline import log_lines
-from gpu_triage.cli.offline.log_lines import NO_TIME, LogTime, log_time, written
+from gpu_triage.cli.offline.log_lines import NO_TIME, KernelMessage, LogTime, log_time, written
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.read.host import driver_messages, kernel_messages
@@ -192,19 +192,12 @@ def _apart(before: LogTime, after: LogTime) -> float:
     return 0.0 if before.seconds is None or after.seconds is None else after.seconds - before.seconds
 
 
-class KeptEvent(NamedTuple):
-    prefix: str  # text before the message, including the timestamp
-    text: str  # the message
-    place: int  # line number
-    quoted: bool = False  # as KernelMessage
-
-
 @dataclass(slots=True)
 class Tally:
     """How many events of one group one log has, and the most recent ones."""
 
     count: int = 0
-    kept: deque[KeptEvent] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    kept: deque[KernelMessage] = field(default_factory=lambda: deque(maxlen=_KEPT))
 
 
 @dataclass(slots=True)
@@ -248,7 +241,7 @@ class LogSection:
         """Record a line without a known event; it may turn out to be the last one with a timestamp."""
         self._count(line)
         if (line[:3] == "-- " or "Linux version " in line) and (boot := _BOOT.match(line)) is not None:
-            self._take(boot[1], boot[2])
+            self._take(KernelMessage(boot[1], boot[2]))
         if _has_error(line) and (found := _STAMP.match(line)) is not None:
             self._note_unjudged(line[found.end() :])
 
@@ -273,12 +266,12 @@ class LogSection:
             self.pass_by(line)
             return
         self._count(line)
-        for prefix, text, quoted in messages:
+        for message in messages:
             self.lines += 1
-            if quoted:
-                self._take(prefix, text, quoted=True)
+            if message.quoted:
+                self._take(message)
             else:
-                self._hear(prefix, text)
+                self._hear(message.prefix, message.text)
 
     def _hear(self, prefix: str, text: str) -> None:
         if "[  +" in prefix[:8] or "[ +" in prefix[:8]:
@@ -293,7 +286,7 @@ class LogSection:
         if (goes_on := _continuation(text)) is not None:
             self._report = (prefix, [text], goes_on)
         else:
-            self._take(prefix, text)
+            self._take(KernelMessage(prefix, text))
 
     def end(self) -> None:
         self._end_report()
@@ -316,32 +309,29 @@ class LogSection:
             self.disorder = "kernel messages without times"
 
     @property
-    def loads(self) -> Iterable[KeptEvent]:
+    def loads(self) -> Iterable[KernelMessage]:
         """Loads of the driver, and boots. Their texts match up the same load in a log with a different clock."""
         return [kept for tally in self.tallies.get(EventKind.LOADED, {}).values() for kept in tally.kept]
 
     def _end_report(self) -> None:
         if self._report is not None:
             (prefix, lines, _), self._report = self._report, None
-            self._take(prefix, "\n".join(lines))
+            self._take(KernelMessage(prefix, "\n".join(lines)))
 
-    def _take(self, prefix: str, text: str, *, quoted: bool = False) -> None:
-        found = read_message(text)
-        if not found and not quoted and _has_error(text):
-            self._note_unjudged(text)
+    def _take(self, message: KernelMessage) -> None:
+        found = read_message(message.text)
+        if not found and not message.quoted and _has_error(message.text):
+            self._note_unjudged(message.text)
         for what, port, gpu in found:
             if gpu and len(self.gpus) < _MOST_NOTED:
                 self.gpus.add(gpu)
             if port and len(self.ports) < _MOST_NOTED:
                 self.ports[what.address] = port
-            if what.kind in _OF_GPUS and len(self.hosts) < _MOST_NOTED and (host := _HOST.search(prefix)) is not None:
+            if what.kind in _OF_GPUS and len(self.hosts) < _MOST_NOTED and (host := _HOST.search(message.prefix)):
                 self.hosts.add((host[1] or host[2]).lower())
-            if what.code == ProblemKind.ADAPTER_LINK_DOWN.value and not self._had_link(what):
-                continue
-            if (tally := self._tally(what)) is not None:
-                tally.count += 1
+            if what.code != ProblemKind.ADAPTER_LINK_DOWN.value or self._had_link(what):
                 # Timestamps are parsed lazily: in a flood, most are never needed.
-                self._keep(tally, KeptEvent(prefix, text, self.seen, quoted))
+                self._keep(what, message._replace(place=self.seen))
 
     def _had_link(self, what: EventKey) -> bool:
         """Whether the link was up before: an unused port is reported as link down at every boot."""
@@ -351,26 +341,23 @@ class LogSection:
             return True
         return what.address in self._links_up
 
-    def _tally(self, what: EventKey) -> Tally | None:
-        """The tally of an event group; None if there are too many groups."""
+    def _keep(self, what: EventKey, message: KernelMessage) -> None:
+        """Count an event; of many in a group the last ones are kept, and of too many groups the most recent ones."""
         of_kind = self.tallies.setdefault(what.kind, {})
         if what not in of_kind:
             if len(of_kind) < _MOST_OF_A_KIND and self._room.sorts > 0:
                 self._room.sorts -= 1
             elif of_kind:
-                # With many killed processes or hung tasks, drop the least recent group.
                 del of_kind[next(iter(of_kind))]
             else:
-                return None
-        of_kind[what] = of_kind.pop(what, Tally())
-        return of_kind[what]
-
-    def _keep(self, tally: Tally, kept: KeptEvent) -> None:
+                return
+        tally = of_kind[what] = of_kind.pop(what, Tally())
+        tally.count += 1
         if len(tally.kept) < _KEPT and self._room.events > 0:
             self._room.events -= 1
         elif tally.kept:
             tally.kept.popleft()
-        tally.kept.append(kept)
+        tally.kept.append(message)
 
     def is_kernels(self) -> bool:
         """Whether this is a kernel log, even if it doesn't mention GPUs."""
@@ -406,27 +393,29 @@ class LogEvent(NamedTuple):
 
 @dataclass(slots=True)
 class Events:
-    """How many events there are of one group, and those that were kept, oldest first."""
+    """How many events there are of one group, and those that were kept, oldest first: at least one."""
 
     count: int = 0
     known: list[LogEvent] = field(default_factory=list)
 
     @property
-    def last(self) -> LogEvent | None:
+    def last(self) -> LogEvent:
         """The latest event; one without a time takes precedence, since it may be the most recent."""
-        return max(self.known, key=lambda each: (each.wall is None, each.wall or 0.0, each.place), default=None)
+        return max(self.known, key=lambda each: (each.wall is None, each.wall or 0.0, each.place))
 
 
 class LogReading(NamedTuple):
+    """All logs of a host; without lines if there are none."""
+
     reference: float  # reference time for ages, in the host's wall clock
     until: str  # description of the reference time, for display
     events: Mapping[EventKey, Events]  # by group
     ports: Mapping[str, str]  # the port above a device, by the device's bus id
-    gpus: frozenset[str] = frozenset()  # addresses that the logs identify as GPUs
-    loaded_at: tuple[float, ...] = ()  # wall times of driver loads, where a log has the exact time
-    lines: int = 0  # number of lines read
+    gpus: frozenset[str]  # addresses that the logs identify as GPUs
+    loaded_at: tuple[float, ...]  # wall times of driver loads, where a log has the exact time
+    lines: int  # number of lines read
     # kernel lines with words of error that are not judged, the driver's first, and how often each was logged
-    unjudged: Sequence[tuple[str, int]] = ()
+    unjudged: Sequence[tuple[str, int]]
 
     def of_kind(self, kind: EventKind, code: str | None = None) -> Iterator[tuple[EventKey, Events]]:
         """The events of a kind, by group; `code`: of one sort only."""
@@ -447,9 +436,7 @@ class LogReading(NamedTuple):
         """Whether the event is at most this old; one at an unknown time may be recent."""
         return event.wall is None or self.reference - event.wall <= seconds
 
-    def when(self, event: LogEvent | None) -> str:
-        if event is None:
-            return "at an unknown time"
+    def when(self, event: LogEvent) -> str:
         return f"quoted, {self._when(event)}" if event.quoted else self._when(event)
 
     def _when(self, event: LogEvent) -> str:
@@ -543,7 +530,7 @@ class _Clock(NamedTuple):
     direction: int  # as LogSection.direction
     guesses_year: bool  # whether `around` comes from outside the files' content
 
-    def happened(self, kept: KeptEvent, loads: Iterable[LogEvent] = ()) -> LogEvent:
+    def happened(self, kept: KernelMessage, loads: Iterable[LogEvent] = ()) -> LogEvent:
         time = log_time(kept.prefix)
         wall = _wall(time, self.around)
         exact, lacks_year = wall is not None, time.lacks_year and self.guesses_year

@@ -94,8 +94,3 @@ def _model(rest: str) -> str:
 def ports_of(devices: Mapping[str, PciDevice]) -> Mapping[str, PciDevice]:
     """The ports in a listing, by domain and secondary bus number: ``0000:41``."""
     return {f"{each.bus_id.partition(':')[0]}:{each.secondary}": each for each in devices.values() if each.secondary}
-
-
-def port_above(ports: Mapping[str, PciDevice], bus_id: str) -> PciDevice | None:
-    """The upstream port of a device, from `ports_of`; None if the listing doesn't include it."""
-    return ports.get(bus_id.rpartition(":")[0])

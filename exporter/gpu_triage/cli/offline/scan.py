@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from gpu_triage.cli.offline import outside
 from gpu_triage.cli.offline.host_tools import WORDS, HostTools
@@ -24,18 +24,19 @@ from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 
 _HEADLESS: Final = re.compile(r"(?:[^,]{0,80}, ){1,80}(?:\d+(?:\.\d+)? (?:MHz|MiB|W|%), ?){1,20}[^,]{1,80}$")
 
-_LineParser = SmiXmlParser | SmiMonitorParser | SmiCsvParser | SmiTextParser | NvlinkParser | SmiTopologyParser
-_Parser = SmiTableParser | _LineParser
+_Parser = (
+    SmiTableParser | SmiXmlParser | SmiMonitorParser | SmiCsvParser | SmiTextParser | NvlinkParser | SmiTopologyParser
+)
 
 
 def begin(line: str, before: str) -> _Parser | None:
     """A parser that has consumed this line, if an output starts with it; mostly, the first character rules that out."""
     text = line.lstrip() if line[0] in " \t" else line
     first = text[:1]
+    kinds: tuple[type[_Parser], ...] = ()
     if first == "|":
-        return SmiTableParser.starting(line, before)
-    kinds: tuple[type[_LineParser], ...] = ()
-    if first == "<":
+        kinds = (SmiTableParser,)
+    elif first == "<":
         kinds = (SmiXmlParser,)
     elif first == "#":
         kinds = (SmiMonitorParser, SmiCsvParser)
@@ -45,10 +46,7 @@ def begin(line: str, before: str) -> _Parser | None:
         kinds = (SmiTextParser,)
     elif first.islower() or "--query-" in line:
         kinds = (SmiCsvParser,)
-    parser = next((parser for kind in kinds if (parser := kind.starting(line)) is not None), None)
-    if isinstance(parser, SmiTopologyParser):
-        parser.read_command(before)
-    return parser
+    return next((parser for kind in kinds if (parser := kind.starting(line, before)) is not None), None)
 
 
 BUG_REPORT: Final = "NVIDIA bug report"
@@ -81,14 +79,28 @@ _NVML_ERRORS: Final = (
 )
 
 
-class LostGpu(NamedTuple):
-    bus_id: str  # in sysfs notation; "" if only the index is printed
-    number: str  # NVML index; "" if not printed
-    error: str  # the reason, as a value of gpu_error_info
+@dataclass(slots=True)
+class HostFacts:
+    """What all files of a host say, beside the outputs of nvidia-smi and the kernel logs."""
+
+    room: MemoryBudget = field(default_factory=MemoryBudget)  # of the logs
+    tools: HostTools = field(default_factory=HostTools)  # what other tools print
+    outside: outside.OutsideCauses = field(default_factory=outside.OutsideCauses)  # causes outside the GPU
+    devices: dict[str, PciDevice] = field(default_factory=dict)  # PCI devices listed by lspci, by bus id
+    # errors of GPUs that nvidia-smi could not open, as values of gpu_error_info: by bus id in sysfs notation, and of
+    # those without one by NVML index; "" if that was not legible either
+    lost: dict[str, str] = field(default_factory=dict)
+    unplaced: dict[str, str] = field(default_factory=dict)
+    corrupted: set[str] = field(default_factory=set)  # bus ids of GPUs with a corrupted InfoROM
+    driver_error: str | None = None  # why NVML could not be used, as a value of gpu_driver_error_info
+    driver_version: str = ""  # version of the kernel module, from procfs
+    no_devices: bool = False  # whether nvidia-smi found no devices
 
 
 @dataclass(slots=True)
 class Content:
+    """What one file holds."""
+
     name: str  # display name of the file
     damage: str = ""  # what is wrong with the file; "" if it is intact
     lines: int = 0  # number of lines
@@ -96,24 +108,13 @@ class Content:
     written_at: float | None = None  # when it was collected, according to its content
     reports: list[SmiReport] = field(default_factory=list)
     logs: list[LogSection] = field(default_factory=list)
-    devices: dict[str, PciDevice] = field(default_factory=dict)
-    lost: list[LostGpu] = field(default_factory=list)
-    driver_error: str | None = None  # why NVML could not be used, as a value of gpu_driver_error_info
-    driver_version: str = ""  # version of the kernel module, from procfs
-    no_devices: bool = False  # whether nvidia-smi found no devices
-    corrupted: set[str] = field(default_factory=set)  # bus ids of GPUs with a corrupted InfoROM
-    outside: outside.OutsideCauses = field(default_factory=outside.OutsideCauses)
-    tools: HostTools = field(default_factory=HostTools)  # what other tools than nvidia-smi print
+    others: dict[str, None] = field(default_factory=dict)  # other kinds of content, for display
     without_headings: str = ""  # a row of a CSV query without its header, so the columns are unknown; "" if none
 
     @property
     def kinds(self) -> tuple[str, ...]:
         found = [report.kind for report in self.reports if report.gpus or report.driver]
-        fails = self.driver_error is not None or self.no_devices or self.lost or self.corrupted
-        beside: dict[str, object] = {SmiTableParser.KIND: fails, LspciParser.KIND: self.devices}
-        beside |= {LogSection.KIND: self.logs, outside.KIND: self.outside}
-        found += (*self.tools.commands, *(kind for kind, there in beside.items() if there))
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys((*found, *self.others, *(LogSection.KIND for _ in self.logs))))
 
 
 _JSON: Final = ("{", "[")
@@ -133,15 +134,16 @@ def _may_be_device(line: str) -> bool:
 
 
 class Scanner:
-    """Scans one file line by line; `room` is the log memory budget, which several files share."""
+    """Scans one file of a host line by line."""
 
-    def __init__(self, name: str, room: MemoryBudget | None = None) -> None:
+    def __init__(self, name: str, host: HostFacts) -> None:
         self.content = Content(name)
-        self._room = room or MemoryBudget()
+        self._host = host
+        self._host.tools.begin_file()
         self._parser: _Parser | None = None
         self._lspci = LspciParser()
         self._in_listing = False
-        self._log = LogSection(name, self._room)
+        self._log = LogSection(name, host.room)
         self._before = ""
         self._heads_section = False
         self._in_other_file = False
@@ -163,8 +165,10 @@ class Scanner:
             self._read_whole(self._broken)
         self._end_log("")
         self._drop_empty()
-        content.devices = self._lspci.devices
-        content.reports += [report for report in (content.tools.links, content.tools.settings) if report.gpus]
+        self._host.devices |= self._lspci.devices
+        if not self._host.outside:
+            content.others.pop(outside.KIND, None)  # all of them are over
+        content.reports += [report for report in self._host.tools.reports if report.gpus]
         return content
 
     def _read_line(self, line: str) -> None:
@@ -189,12 +193,15 @@ class Scanner:
         if line and (" F " in line or line[0] == "{") and not (self._has_markers and _is_marked(line)):
             line = of_container(line) or line
         may_be_outside = self._may_be_outside and any(marker in line for marker in outside.MARKERS)
-        if may_be_outside and not self._in_other_file and self.content.outside.note(line):
+        if may_be_outside and not self._in_other_file and self._host.outside.note(line):
+            self.content.others[outside.KIND] = None
             return
-        if line.startswith("WARNING: infoROM is corrupted") and len(self.content.corrupted) < _MOST_LOST:
+        if line.startswith("WARNING: infoROM is corrupted") and len(self._host.corrupted) < _MOST_LOST:
             # The warning follows the output it belongs to.
-            self.content.corrupted.update(map(normalize_bus_id, _BUS_IDS.findall(line)))
-        elif self._has_tools and not self._in_other_file and self.content.tools.feed(line):
+            self._host.corrupted.update(map(normalize_bus_id, _BUS_IDS.findall(line)))
+            self.content.others[SmiTableParser.KIND] = None
+        elif self._has_tools and not self._in_other_file and (command := self._host.tools.feed(line)):
+            self.content.others[command] = None
             self._parser = None
         elif not (self._parser is not None and self._goes_on(line)) and line:
             self._take(line)
@@ -250,6 +257,7 @@ class Scanner:
             if line.endswith("dmesg:"):
                 self._log.name = "dmesg"
         if _may_be_device(line) and self._lspci.start(line):
+            self.content.others[LspciParser.KIND] = None
             self._in_listing = True
             return
         if line[0] != " ":
@@ -284,30 +292,33 @@ class Scanner:
         elif line[0] == " " and line[-1] == ":" and (log := _LOG_OF_SECTION.match(line)):
             self._end_log(log[1])
         elif version := _VERSION.search(line):
-            content.driver_version = version[1]
+            self._host.driver_version = version[1]
         else:
             self._note_failure(line.strip(" \t`*'\"-"))
 
     def _note_failure(self, line: str) -> None:
-        content = self.content
+        host = self._host
         if "Failed to initialize NVML: " in line:
             said = line.partition("NVML: ")[2]
-            content.driver_error = next((error for words, error in _NVML_ERRORS if words in said), "unknown")
+            host.driver_error = next((error for words, error in _NVML_ERRORS if words in said), "unknown")
         elif "NVIDIA-SMI has failed because" in line:
-            content.driver_error = "driver_not_loaded"
+            host.driver_error = "driver_not_loaded"
         elif "couldn't find libnvidia-ml.so" in line:
-            content.driver_error = "library_not_found"
+            host.driver_error = "library_not_found"
         elif line.startswith("No devices were found"):
-            content.no_devices = True
-        elif "Unable to determine the device handle for GPU" in line:
-            lost = _LOST_GPU.search(line)
-            if lost is not None and len(content.lost) < _MOST_LOST:
-                error = "lost" if "lost" in lost[3].lower() else "unknown"
-                content.lost.append(LostGpu(normalize_bus_id(lost[2]) if lost[2] else "", lost[1] or "", error))
+            host.no_devices = True
+        elif "Unable to determine the device handle for GPU" in line and (lost := _LOST_GPU.search(line)):
+            error = "lost" if "lost" in lost[3].lower() else "unknown"
+            known, key = (host.lost, normalize_bus_id(lost[2])) if lost[2] else (host.unplaced, lost[1] or "")
+            if len(known) < _MOST_LOST:
+                known[key] = error
+        else:
+            return
+        self.content.others[SmiTableParser.KIND] = None
 
     def _end_log(self, name: str) -> None:
         is_kernels = self._log.is_kernels()
         self._log.end()
         if len(self.content.logs) < _MOST_SECTIONS and is_kernels:
             self.content.logs.append(self._log)
-        self._log = LogSection(name or self.content.name, self._room)
+        self._log = LogSection(name or self.content.name, self._host.room)

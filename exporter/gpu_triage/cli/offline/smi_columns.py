@@ -157,7 +157,7 @@ _OF_HOST: Final = {name: name.replace("_", " ") for name in ("timestamp", "drive
 _OF_PROCESS: Final = frozenset({"pid", "process_name", "used_gpu_memory", "used_memory"})
 _BITS: Final = frozenset({"clocks_event_reasons.active", "clocks_throttle_reasons.active"})
 _MASK: Final = re.compile("0x[0-9A-Fa-f]{1,16}")
-_FIELDS: Final = frozenset({*_FACTS_OF_FIELDS, *_BITS, *_OF_HOST, *_OF_GPU, *_OF_PROCESS})
+FIELDS: Final = frozenset({*_FACTS_OF_FIELDS, *_BITS, *_OF_HOST, *_OF_GPU, *_OF_PROCESS})
 _MOST_FIELDS: Final = 400
 _SAME_PASS_SECONDS: Final = 0.5
 """GPUs in one pass are read within milliseconds of each other; passes are a second apart by default."""
@@ -177,13 +177,13 @@ def _fields_of(heading: str) -> list[str]:
     first = _HEADING.match(heading)
     if first is None or heading[first.end() : first.end() + 1] not in ("", ","):
         return []
-    if first[1].lower() not in _FIELDS or heading.count(",") > _MOST_FIELDS:
+    if first[1].lower() not in FIELDS or heading.count(",") > _MOST_FIELDS:
         return []
     found = [_HEADING.fullmatch(cell) for cell in heading.split(",")]
     names = [each[1].lower() for each in found if each is not None]
     if len(names) < len(found):
         return []
-    known = sum(name in _FIELDS for name in names)
+    known = sum(name in FIELDS for name in names)
     # A single known word may occur in any text, but with a dot in it, it is a field.
     return names if known > 1 or "." in first[1] else []
 
@@ -200,7 +200,7 @@ class SmiCsvParser:
         self._read_at: float | None = None
 
     @classmethod
-    def starting(cls, line: str) -> SmiCsvParser | None:
+    def starting(cls, line: str, _before: str) -> SmiCsvParser | None:
         query = _QUERY.search(line) if "--query-" in line else None
         if query is not None and command_of(line):
             fields = [name.lower() for name in query[2].split(",") if name]
@@ -307,7 +307,7 @@ class SmiMonitorParser:
         self._sampled: set[str] = set()
 
     @classmethod
-    def starting(cls, line: str) -> SmiMonitorParser | None:
+    def starting(cls, line: str, _before: str) -> SmiMonitorParser | None:
         columns = _headings(line)
         is_one = "gpu" in columns and ("pid" in columns or not _FACTS_OF_COLUMNS.keys().isdisjoint(columns))
         return cls(columns) if is_one else None

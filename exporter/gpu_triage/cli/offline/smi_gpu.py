@@ -12,7 +12,7 @@ from typing import Final
 
 from gpu_triage.cli.offline import smi_facts
 from gpu_triage.cli.offline.smi_facts import BYTES, CELSIUS, HERTZ, RATIO, SECONDS, WATTS, Facts, RawGpu, RawProcess
-from gpu_triage.cli.offline.smi_links import ADAPTER, MEMORY_IS_NODE, NUMA_NODE, P2P, PEER, Links, links_of
+from gpu_triage.cli.offline.smi_links import ADAPTER, MEMORY_IS_NODE, NUMA_NODE, P2P, PEER, Links, grouped, links_of
 from gpu_triage.documents.pcie_values import MOST_GENERATION, WIDTHS
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 from gpu_triage.driver.nvml.structs import VGPU_MODE
@@ -67,7 +67,7 @@ class SmiGpu:
     # connections as printed by ``nvidia-smi topo``: to other GPUs by their index, and to adapters by their name
     peers: Mapping[str, str]
     adapters: Mapping[str, str]
-    p2p: Mapping[str, str]  # status of peer access, by the peer's index and the capability: ``1/read``
+    p2p: Mapping[str, Mapping[str, str]]  # status of peer access, by the peer's index and the capability
     width: int | None  # lanes of its PCIe link now
     held_unknown: bool  # whether a throttle reason is active that the driver calls unknown
     # utilization (0-1) and power (W) of each second, by dmon; empty if it took fewer samples than show how a GPU works
@@ -96,7 +96,7 @@ def read_gpu(raw: RawGpu, *, with_names: bool = True) -> SmiGpu:
         mig_pending=_mig_pending(facts),
         peers=_below(raw, PEER),
         adapters=_below(raw, ADAPTER),
-        p2p=_below(raw, P2P),
+        p2p=grouped(raw.facts, P2P),
         width=_pcie(facts).width,
         held_unknown=facts.flag(*(f"clocks {kind} reasons/unknown" for kind in ("event", "throttle"))) is True,
         watched=tuple(raw.samples) if len(raw.samples) >= _FEWEST_SAMPLES else (),

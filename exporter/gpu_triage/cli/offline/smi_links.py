@@ -39,7 +39,7 @@ class NvlinkParser:
         self._named: tuple[str, str] | None = None
 
     @classmethod
-    def starting(cls, line: str) -> NvlinkParser | None:
+    def starting(cls, line: str, _before: str) -> NvlinkParser | None:
         parser = cls()
         is_named = any(each in line for each in ("UUID: GPU-", ": NVIDIA ", ": Tesla "))
         return parser if is_named and parser._name(line) else None
@@ -92,12 +92,18 @@ class NvlinkParser:
 Links = Mapping[int, LinkReading]  # by link number; None and absent errors were not printed
 
 
-def links_of(facts: Mapping[str, str]) -> Links:
-    found: dict[int, dict[str, str]] = {}
+def grouped(facts: Mapping[str, str], prefix: str) -> dict[str, dict[str, str]]:
+    """The facts below a prefix, by the first part of their name and the rest."""
+    found: dict[str, dict[str, str]] = {}
     for path, value in facts.items():
-        if path.startswith(_PREFIX):
-            number, _, what = path.removeprefix(_PREFIX).partition("/")
-            found.setdefault(int(number), {})[what] = value
+        if path.startswith(prefix):
+            first, _, rest = path.removeprefix(prefix).partition("/")
+            found.setdefault(first, {})[rest] = value
+    return found
+
+
+def links_of(facts: Mapping[str, str]) -> Links:
+    found = {int(number): said for number, said in grouped(facts, _PREFIX).items()}
     # The values of an earlier output come last.
     is_none = next(iter(found), None) == ALL_LINKS
     found = {number: said for number, said in found.items() if (number == ALL_LINKS) == is_none}
@@ -160,16 +166,15 @@ class SmiTopologyParser:
         self._gpu: RawGpu | None = None
         self._capability = "read"
 
-    def read_command(self, line: str) -> None:
-        if found := _P2P_COMMAND.search(line):
-            self._capability = _CAPABILITIES[found[1]]
-
     @classmethod
-    def starting(cls, line: str) -> SmiTopologyParser | None:
+    def starting(cls, line: str, before: str) -> SmiTopologyParser | None:
+        """A parser of the matrix that this line heads; `before`: the command."""
         words = line.split()
         if len(words) < 2 or words[0] != "GPU0" or not (_DEVICE.fullmatch(words[1]) or words[1] == "CPU"):  # noqa: PLR2004
             return None
         parser = cls()
+        if found := _P2P_COMMAND.search(before):
+            parser._capability = _CAPABILITIES[found[1]]
         parser._head(words)
         return parser
 

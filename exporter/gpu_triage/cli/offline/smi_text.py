@@ -118,7 +118,7 @@ class SmiTextParser:
         self._is_flat = False
 
     @classmethod
-    def starting(cls, line: str) -> SmiTextParser | None:
+    def starting(cls, line: str, _before: str) -> SmiTextParser | None:
         text = line.strip()
         is_section = len(text) < LONGEST_SECTION and text.lower() in _HEADLESS
         # An output that begins in the middle of a GPU, after its address.
@@ -254,7 +254,7 @@ class SmiXmlParser:
         self._ended = False
 
     @classmethod
-    def starting(cls, line: str) -> SmiXmlParser | None:
+    def starting(cls, line: str, _before: str) -> SmiXmlParser | None:
         if cls.START not in line:
             return None
         parser = cls()

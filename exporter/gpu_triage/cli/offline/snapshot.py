@@ -1,5 +1,7 @@
 """The GPUs of a host at each moment, from outputs that identify them by address, UUID, index or only by order."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -149,31 +151,21 @@ _COUNTED_ONCE: Final = "ecc errors/"
 """A section with values that are summed, so they must come from only one of several outputs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    at: float | None  # in the host's wall clock; None if unknown
-    driver: str  # version; "" if unknown
-    cuda: str
-    attached: int | None  # the number of GPUs according to the driver; None if no output has it
-    gpus: Mapping[str, SmiGpu]  # by roster key
-    # GPUs missing from partial outputs and carried over from earlier: when each was last seen, by key
-    carried: Mapping[str, float | None]
-    unread: tuple[str, ...]  # lines that could not be parsed
-    unnamed: tuple[SmiGpu, ...] = ()  # parts of outputs that do not say of which GPU they are
-
-
 @dataclass(slots=True)
-class _Moment:
-    """Outputs that belong together; `rank` is that of the most complete one."""
+class Snapshot:
+    """Outputs that belong to one moment."""
 
-    at: float | None
-    rank: int
-    driver: str = ""
+    at: float | None  # in the host's wall clock; None if unknown
+    is_full: bool  # whether one of them is a full output
+    driver: str = ""  # version; "" if unknown
     cuda: str = ""
-    attached: int | None = None
-    gpus: dict[str, RawGpu] = field(default_factory=dict)
-    unread: list[str] = field(default_factory=list)
-    unnamed: list[RawGpu] = field(default_factory=list)
+    attached: int | None = None  # the number of GPUs according to the driver; None if no output has it
+    raw: dict[str, RawGpu] = field(default_factory=dict)  # by roster key, as the next
+    gpus: dict[str, SmiGpu] = field(default_factory=dict)  # once it is complete
+    # GPUs missing from partial outputs and carried over from earlier: when each was last seen, by key
+    carried: dict[str, float | None] = field(default_factory=dict)
+    unread: list[str] = field(default_factory=list)  # lines that could not be parsed
+    unnamed: list[SmiGpu] = field(default_factory=list)  # parts of outputs that do not say of which GPU they are
 
     def add(self, report: SmiReport, keys: Iterable[str]) -> None:
         """Add an output; existing values win."""
@@ -187,7 +179,7 @@ class _Moment:
         if report.timestamp and date_time(report.timestamp) is None:
             self.unread.append(f"Timestamp : {report.timestamp}")
         for key, gpu in zip(keys, report.gpus, strict=True):
-            own = self.gpus.setdefault(key, RawGpu(gpu.bus_id, gpu.index))
+            own = self.raw.setdefault(key, RawGpu(gpu.bus_id, gpu.index))
             own.bus_id = own.bus_id or gpu.bus_id
             own.samples = own.samples or gpu.samples
             _fill(own.facts, gpu.facts)
@@ -199,9 +191,23 @@ class _Moment:
         return any(
             _is_of_the_moment(path)
             for key, gpu in zip(keys, report.gpus, strict=True)
-            if key in self.gpus
-            for path in gpu.facts.keys() & self.gpus[key].facts.keys()
+            if key in self.raw
+            for path in gpu.facts.keys() & self.raw[key].facts.keys()
         )
+
+    def complete(self, before: Snapshot | None, roster: GpuIndex, *, with_names: bool) -> None:
+        """Read the GPUs, with what the snapshot before tells of them that does not change from moment to moment."""
+        unnamed = [self.raw.pop(key) for key in [*self.raw] if roster.names_nobody(key)]
+        self.unnamed = [read_gpu(gpu) for gpu in unnamed]
+        if before is not None:
+            self.driver, self.cuda = self.driver or before.driver, self.cuda or before.cuda
+            for key in self.raw.keys() & before.raw.keys():
+                lasting = {path: value for path, value in before.raw[key].facts.items() if not _is_of_the_moment(path)}
+                _fill(self.raw[key].facts, lasting)
+        self.gpus = {key: read_gpu(gpu, with_names=with_names) for key, gpu in self.raw.items()}
+        if before is not None and self.attached != len(self.raw):
+            self.carried = {key: before.carried.get(key, before.at) for key in before.gpus if key not in self.raw}
+            self.gpus |= {key: before.gpus[key] for key in self.carried}
 
 
 def snapshots(contents: Iterable[Content], *, with_names: bool) -> tuple[tuple[Snapshot, ...], GpuIndex]:
@@ -210,11 +216,10 @@ def snapshots(contents: Iterable[Content], *, with_names: bool) -> tuple[tuple[S
     outputs = [each for content in contents for each in [*_outputs(content)][::-1]]
     _refuse_different_hosts(report for report, _ in outputs)
     roster = GpuIndex(report for report, _ in outputs)
-    moments = _moments(outputs, roster)
-    read: list[Snapshot] = []
-    for before, moment in zip((None, *moments), moments, strict=False):
-        read.append(_snapshot(moment, before, read[-1] if read else None, with_names=with_names))
-    return tuple(read), roster
+    found = _moments(outputs, roster)
+    for before, snapshot in zip((None, *found), found, strict=False):
+        snapshot.complete(before, roster, with_names=with_names)
+    return tuple(found), roster
 
 
 def _outputs(content: Content) -> Iterator[tuple[SmiReport, float | None]]:
@@ -228,61 +233,38 @@ def _outputs(content: Content) -> Iterator[tuple[SmiReport, float | None]]:
         yield report, known
 
 
-def _moments(outputs: Sequence[tuple[SmiReport, float | None]], roster: GpuIndex) -> list[_Moment]:
+def _moments(outputs: Sequence[tuple[SmiReport, float | None]], roster: GpuIndex) -> list[Snapshot]:
     """Group outputs: each full output starts a moment; others join a nearby one, or start their own if none is near."""
-    moments: list[_Moment] = []
-    for report, at in sorted(outputs, key=lambda each: (-_rank(each[0]), each[1] is not None, each[1] or 0.0)):
-        rank, keys = _rank(report), roster.keys(report)
+    moments: list[Snapshot] = []
+    for report, at in sorted(outputs, key=lambda each: (not _is_full(each[0]), each[1] is not None, each[1] or 0.0)):
+        keys = roster.keys(report)
         near = min(
-            (moment for moment in moments if _joins(moment, report, at, rank, keys)),
+            (moment for moment in moments if _joins(moment, report, at, keys)),
             # An output without a time is assigned to the latest moment.
             key=lambda moment: -(moment.at or 0.0) if at is None else abs((moment.at or 0.0) - at),
             default=None,
         )
         if near is None:
-            near = _Moment(at, rank)
+            near = Snapshot(at, _is_full(report))
             moments.append(near)
         near.add(report, keys)
-    for moment in moments:
-        moment.unnamed = [moment.gpus.pop(key) for key in [*moment.gpus] if roster.names_nobody(key)]
     return sorted(moments, key=lambda moment: (moment.at is not None, moment.at or 0.0))
 
 
-def _rank(report: SmiReport) -> int:
-    """2 for a full output, 1 for an extract, a table or a list."""
-    is_full = any(gpu.lists_processes or len(gpu.facts) >= _FULL_FACTS for gpu in report.gpus)
-    return 2 if is_full and report.kind.startswith("nvidia-smi -q") else 1
+def _is_full(report: SmiReport) -> bool:
+    """Whether this is a full output, not an extract, a table or a list."""
+    shows_all = any(gpu.lists_processes or len(gpu.facts) >= _FULL_FACTS for gpu in report.gpus)
+    return shows_all and report.kind.startswith("nvidia-smi -q")
 
 
-def _joins(moment: _Moment, report: SmiReport, at: float | None, rank: int, keys: list[str]) -> bool:
+def _joins(moment: Snapshot, report: SmiReport, at: float | None, keys: list[str]) -> bool:
+    completes = moment.is_full and not _is_full(report)
     if at is None or moment.at is None:
-        return at is moment.at or rank < moment.rank or not moment.overlaps(report, keys)
+        return at is moment.at or completes or not moment.overlaps(report, keys)
     apart = abs(at - moment.at)
     if apart < _SAME_MOMENT_SECONDS:
         return True
-    return apart <= _SAME_LOOK_SECONDS and (rank < moment.rank or (rank == 1 and not moment.overlaps(report, keys)))
-
-
-def _snapshot(moment: _Moment, before: _Moment | None, last: Snapshot | None, *, with_names: bool) -> Snapshot:
-    carried: dict[str, SmiGpu] = {}
-    seen: dict[str, float | None] = {}
-    if before is not None and last is not None:
-        for key, gpu in before.gpus.items():
-            if key in moment.gpus:
-                _fill(moment.gpus[key].facts, {p: v for p, v in gpu.facts.items() if not _is_of_the_moment(p)})
-        if moment.attached != len(moment.gpus):
-            carried = {key: gpu for key, gpu in last.gpus.items() if key not in moment.gpus}
-            seen = {key: last.carried.get(key, last.at) for key in carried}
-    return Snapshot(
-        moment.at,
-        moment.driver or (last.driver if last is not None else ""),
-        moment.cuda or (last.cuda if last is not None else ""),
-        moment.attached,
-        {**{key: read_gpu(gpu, with_names=with_names) for key, gpu in moment.gpus.items()}, **carried},
-        seen,
-        tuple(dict.fromkeys(moment.unread)),
-        tuple(map(read_gpu, moment.unnamed)),
-    )
+    return apart <= _SAME_LOOK_SECONDS and (completes or not (_is_full(report) or moment.overlaps(report, keys)))
 
 
 def _fill(facts: dict[str, str], more: Mapping[str, str]) -> None:

@@ -124,7 +124,7 @@ def _of_stream(name: str, packed: Stream, budget: Budget, nested: int) -> Iterat
             if place < _FEW_FILES or _is_named_right(member.name):
                 yield from _of_stream(f"{name}: {member.name}", member.stream, budget, nested - 1)
     except DAMAGED as error:
-        yield _damaged(name, str(error))
+        yield Document(name, Stream(damage=f"ends early: {error}"))
 
 
 def _of_zip(name: str, path: Path, count: Callable[[int], None], budget: Budget) -> Iterator[Document]:
@@ -139,7 +139,7 @@ def _of_zip(name: str, path: Path, count: Callable[[int], None], budget: Budget)
                     yield from _of_stream(full_name, stream, budget, _MOST_NESTED)
                 count(member.compress_size)
     except (*DAMAGED, zipfile.BadZipFile) as error:
-        yield _damaged(name, str(error))
+        yield Document(name, Stream(damage=f"ends early: {error}"))
 
 
 def _check_directory(path: Path) -> None:
@@ -164,12 +164,6 @@ def _of_zip_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterato
                 yield chunk
     except (zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
         raise OSError(None, str(error)) from error
-
-
-def _damaged(name: str, why: str) -> Document:
-    stream = Stream(iter(()))
-    stream.damage = f"ends early: {why}"
-    return Document(name, stream)
 
 
 def _is_named_right(path: str) -> bool:

@@ -23,7 +23,6 @@ from tests.offline_files import (
     file_of,
     lspci,
     measured,
-    of_real_files,
     report_on_text,
     rows_of,
     smi,
@@ -95,17 +94,6 @@ def test_a_pasted_table_says_what_it_said(tmp_path: Path, way: str) -> None:
     assert codes(report) == ["ecc.uncorrected"]
     assert report.files[0].written == "2026-03-14 10:00:00"
     assert told(report) == told(report_on_text(tmp_path, SICK_TABLE))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("path", of_real_files(lambda folder: sorted((folder / "nvidia-smi-text").iterdir())))
-def test_a_real_capture_that_was_pasted_says_what_it_said(tmp_path: Path, path: Path | None, way: str) -> None:
-    if path is not None:
-        text = path.read_text(encoding="utf-8")
-        start = text.rindex("==============NVSMI LOG")
-        plain = text[start : text.index("\n\n\n", start)] + "\n"
-        assert told(report_on_text(tmp_path, WAYS[way](plain))) == told(report_on_text(tmp_path, plain))
 
 
 def test_outputs_that_follow_each_other_without_a_gap_are_all_read(tmp_path: Path) -> None:
@@ -370,19 +358,6 @@ FAULTY = {"uncorrectable": "3", "remap pending": "Yes", "width": "8x", "margin":
 )
 def test_a_fact_in_an_unknown_form_is_not_read_and_named_with_its_line(tmp_path: Path, text: str, least: int) -> None:
     assert check_every_line(tmp_path, text) >= least
-
-
-NAMES = ("nvidia-h100-80gb-hbm3__590.48.01.txt", "nvidia-geforce-rtx-4080-super__595.71.05.txt")
-
-
-@pytest.mark.full
-@pytest.mark.slow
-@pytest.mark.parametrize("path", of_real_files(lambda folder: [folder / "nvidia-smi-text" / name for name in NAMES]))
-def test_every_fact_of_a_real_capture_may_be_in_an_unknown_form(tmp_path: Path, path: Path | None) -> None:
-    if path is not None:
-        text = path.read_text(encoding="utf-8")
-        start = text.rindex("==============NVSMI LOG")
-        assert check_every_line(tmp_path, text[start : text.index("####", start)]) >= 40
 
 
 @pytest.mark.parametrize(
