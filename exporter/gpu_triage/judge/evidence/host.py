@@ -456,15 +456,13 @@ class HostEvidence(Evidence):
     def broken_network(self, ease: float = 1.0) -> str | None:
         """Return which ports lose their link, RDMA requests or packets, or how much TCP loses: their users wait."""
         downs = (
-            f"{':'.join(each.values)} went down {each.increase:.0f} times"
-            if each.increase > 1
-            else f"{':'.join(each.values)} went down"
+            f"{each.name} went down {each.increase:.0f} times" if each.increase > 1 else f"{each.name} went down"
             for each in self.series(infiniband.GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL)
             if each.increase >= 1
         )
         lost = (f"{port} had {count:.0f} requests not acknowledged" for port, count in self.timeouts())
         drops = (
-            f"{':'.join(each.values)} {rate:.0f} packets a second dropped"
+            f"{each.name} {rate:.0f} packets a second dropped"
             for each in self.series(network_interfaces.GPU_HOST_NETWORK_DROPS_TOTAL)
             if (rate := each.rate or 0.0) >= thresholds.DROPPED_PER_SECOND * ease
         )
@@ -488,7 +486,7 @@ class HostEvidence(Evidence):
         """Yield ports with more than occasional RDMA request timeouts, and their number in the window."""
         for each in self.series(infiniband.GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL):
             if count := many(Amount(each.increase, each.seconds), self.limit("network.timeouts", "count")):
-                yield ":".join(each.values), count
+                yield each.name, count
 
     def line_rates(self) -> Iterator[tuple[str, str, float]]:
         """Yield adapter, direction, and traffic as a share of line rate, for every adapter with a known rate.
@@ -499,7 +497,7 @@ class HostEvidence(Evidence):
         for rate_of, traffic_of in _ADAPTERS.items():
             for line in self.series(rate_of):
                 rates = {way: self.rate(spec, **line.labels) for way, spec in traffic_of.items()}
-                lines[":".join(line.values)] = line.last, known(rates)
+                lines[line.name] = line.last, known(rates)
         for shared in self.series(infiniband.GPU_HOST_INFINIBAND_INTERFACE_EXCLUDES_RDMA):
             interface, port = shared.labels["interface"], ":".join(shared.values[:2])
             if interface in lines and port in lines:

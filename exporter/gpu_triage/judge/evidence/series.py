@@ -45,6 +45,11 @@ class Series(NamedTuple):
         return dict(zip(self.spec.labels, self.values, strict=True))
 
     @property
+    def name(self) -> str:
+        """Its label values as text: ``mlx5_3:1`` of a port."""
+        return ":".join(self.values)
+
+    @property
     def rate(self) -> float | None:
         """A counter's increase per second; None with only one reading."""
         return self.increase / self.seconds if self.seconds > 0 else None
