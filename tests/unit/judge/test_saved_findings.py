@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import product
 from math import inf
 from types import MappingProxyType
@@ -29,10 +29,11 @@ from gpu_triage.judge.findings.finding import Finding, KnownGpus, State, of_host
 from gpu_triage.judge.findings.saved import SAVE_SECONDS, SAVED_FINDINGS, KeptFindings, SavedLives
 from gpu_triage.judge.findings.states import MOST_FINDINGS, EndReason, FindingStates, Life, Part
 from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Check
-from gpu_triage.judge.host_judge import HostJudge, _reading
+from gpu_triage.judge.host_judge import HostJudge, published
 from gpu_triage.judge.report.report import JudgedHost
 from gpu_triage.machine import Moment
 from gpu_triage.options.config import Config
+from gpu_triage.read.exporter.judgment import GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS as SINCE
 from gpu_triage.read.gpu import pcie, power
 from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.gpu.modes import GPU_VGPU_LICENSE_STATE
@@ -228,7 +229,7 @@ def test_it_is_restored_in_the_same_boot_only(saved_in: str, boot: str, restored
 
 def test_the_most_lanes_of_a_link_outlast_a_restart_in_the_same_boot() -> None:
     saved = Saved()
-    saved.widest.see([LINK, LINK._replace(lanes=8)])
+    saved.widest.see([LINK, replace(LINK, lanes=8)])
     assert saved.judge(0.0) is True
     assert saved.judge(5.0) is False
     assert saved.kept.memory.links == (LINK,)
@@ -242,14 +243,14 @@ def test_the_most_lanes_of_a_link_outlast_a_restart_in_the_same_boot() -> None:
 
 @pytest.mark.parametrize(("changes", "told"), [({"lanes": 7}, "lanes: is 7"), ({"gpu": 3}, "gpu: is 3")])
 def test_a_wrong_link_costs_that_link(changes: dict[str, Any], told: str) -> None:
-    memory, (line,) = decoded(document(links=[LINK._asdict() | changes, LINK._asdict()]))
+    memory, (line,) = decoded(document(links=[asdict(LINK) | changes, asdict(LINK)]))
     assert memory == SAVED
     assert line.startswith(f"findings.json: links[0].{told}")
 
 
 def test_of_too_many_links_the_first_are_forgotten() -> None:
     widest = WidestLinks()
-    widest.see(LINK._replace(gpu=f"GPU-{number}") for number in range(MOST_LINKS + 2))
+    widest.see(replace(LINK, gpu=f"GPU-{number}") for number in range(MOST_LINKS + 2))
     assert [len(widest.all), widest.all[0].gpu] == [MOST_LINKS, "GPU-2"]
 
 
@@ -526,6 +527,6 @@ def test_a_detail_is_published_once_confirmed_and_then_kept() -> None:
         host = steady({})
         host = replace(host, at=replace(host.at, monotonic=host.at.monotonic + 5.0 * number))
         more = [of_host("storage.nvme", "", 1, f"{heat} °C"), of_host("network.port_slow", "", 1, f"{heat} °C")]
-        published = _reading(judge.judge(host, more=more).report).findings
-        details += [{each.code: each.detail for each in published}]
+        begun = [each for each in published(judge.judge(host, more=more).report) if each.spec is SINCE]
+        details += [{each.labels[0]: each.labels[-1] for each in begun}]
     assert details == [{"storage.nvme": "87 °C", "network.port_slow": ""}] * 2
