@@ -22,12 +22,11 @@ def judge_clocks(host: HostEvidence) -> Iterator[Finding]:
         yield from _temperatures(gpu)
         if (overread := _overread(gpu)) is not None:
             watts = gpu.last(power.GPU_POWER_WATTS)
-            found = of_gpu("power.reading", gpu, overread, value=watts, detail=_with_about(overread))
-            yield replace(found, loss=lost)
+            yield of_gpu("power.reading", gpu, overread, value=watts, detail=_with_about(overread), loss=lost)
     for gpu, limited in host.limited_clocks.items():
         lost = 1.0 - limited.share if gpu.loaded else None
         detail = _with_about(_clock_of_limit(gpu))
-        yield replace(of_gpu("clock.policy", gpu, limited.text, value=limited.share, detail=detail), loss=lost)
+        yield of_gpu("clock.policy", gpu, limited.text, value=limited.share, detail=detail, loss=lost)
     yield from judge_stragglers(host)
     yield from _hot_at_rest(host)
 
@@ -42,7 +41,7 @@ def _slowdowns(gpu: GpuEvidence) -> Iterator[Finding]:
             measured = f"{slowdown.reason} {share:.0%} of the time{more}"
             yield of_gpu(slowdown.code, gpu, measured, value=share, detail=_heat_of_limit(gpu))
         if (now := slowdown.uncounted) is not None:
-            measured = f"{now.text}{_heat_and_clock(gpu)}"
+            measured = f"{slowdown.reason} {now.lasted}{_heat_and_clock(gpu)}"
             yield of_gpu(slowdown.code, gpu, measured, value=now.share, detail=_heat_of_limit(gpu))
     if gpu.capped:
         yield _capped(gpu, cap)
@@ -157,8 +156,8 @@ def judge_stragglers(host: HostEvidence) -> Iterator[Finding]:
             if gpu in host.limited_clocks or (at_limit and peers_are_free) or _works_less(peer, peers):
                 continue
             detail = f"SM clock about {peer.clock_hertz / 1e6:.0f} MHz, its peers about {usual / 1e6:.0f} MHz"
-            found = of_gpu("clock.straggler", gpu, words, value=peer.clock_hertz, detail=detail)
-            yield replace(found, loss=1.0 - peer.clock_hertz / usual)
+            loss = 1.0 - peer.clock_hertz / usual
+            yield of_gpu("clock.straggler", gpu, words, value=peer.clock_hertz, detail=detail, loss=loss)
 
 
 def _works_less(peer: BusyGpu, peers: Sequence[BusyGpu]) -> bool:

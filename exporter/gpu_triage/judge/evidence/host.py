@@ -34,7 +34,6 @@ from gpu_triage.read.host.kernel_log import GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP
 from gpu_triage.read.host.kernel_messages import ProblemKind
 from gpu_triage.read.host.platform import GPU_HOST_VIRTUAL_MACHINE
 from gpu_triage.read.metrics.contract import known
-from gpu_triage.read.metrics.metric import MetricSpec
 
 
 class BusyGpu(NamedTuple):
@@ -87,15 +86,12 @@ def median(values: Iterable[float]) -> float:
 _OPERATIONS: Final = {"READ": "a READ", "WRITE": "a WRITE", "COMMIT": "a WRITE"}
 """Labels for operations that carry data; all others are lookups and are reported together."""
 _LOOKUP: Final = "a lookup"
-
-
-class DiskLoad(NamedTuple):
-    """Load on a disk, per second."""
-
-    requests: float  # requests completed
-    served: float  # total seconds that these took
-    busy: float  # share of the time with a request in flight, 0-1, at most `served`
-    queue: float  # average number of requests in flight
+_DISK_COUNTERS: Final = (
+    *(disk.GPU_HOST_DISK_READS_TOTAL, disk.GPU_HOST_DISK_WRITES_TOTAL),
+    *(disk.GPU_HOST_DISK_READ_SECONDS_TOTAL, disk.GPU_HOST_DISK_WRITE_SECONDS_TOTAL),
+    disk.GPU_HOST_DISK_QUEUE_SECONDS_TOTAL,
+)
+"""Requests that a disk completed, how long these took, and how many were in flight on average."""
 
 
 def full_disks(evidence: Evidence, ease: float) -> Iterator[str]:
@@ -105,25 +101,34 @@ def full_disks(evidence: Evidence, ease: float) -> Iterator[str]:
     Source: https://docs.kernel.org/admin-guide/iostats.html, field 10.
     """
     for counter in evidence.series(disk.GPU_HOST_DISK_BUSY_SECONDS_TOTAL):
-        load = disk_load(evidence, counter.labels["device"], counter.rate or 0.0)
-        if load.busy < evidence.limit("storage.starved", "disk") * ease:
+        device, busy = counter.labels["device"], min(1.0, counter.rate or 0.0)
+        reads, writes, reading, writing, queue = (evidence.rate(spec, device=device) or 0.0 for spec in _DISK_COUNTERS)
+        requests, served = reads + writes, reading + writing
+        if requests:
+            # The kernel counts a full tick (1 to 4 ms) as busy even for a request of a few microseconds. If the disk
+            # completed nothing, the time of its pending requests has not been counted yet.
+            busy = min(busy, served)
+        if busy < evidence.limit("storage.starved", "disk") * ease:
             continue
-        if sign := _sign(evidence, load, ease):
-            yield f"disk {counter.labels['device']} busy {load.busy:.0%} of the time, {sign}"
+        if requests and served / requests >= thresholds.SLOW_REQUEST_SECONDS * ease:
+            sign = f"{served / requests * 1000:.0f} ms a request"
+        elif requests and queue >= thresholds.LONG_QUEUE * ease:
+            sign = f"{queue:.0f} requests under way"
+        else:
+            sign = _stalled_by_disks(evidence, ease, completes=requests > 0)
+        if sign:
+            yield f"disk {device} busy {busy:.0%} of the time, {sign}"
 
 
-def disk_load(evidence: Evidence, device: str, busy: float) -> DiskLoad:
-    """Return a disk's load; `busy` is the kernel's figure."""
-
-    def rate(*specs: MetricSpec) -> float:
-        return sum(evidence.rate(spec, device=device) or 0.0 for spec in specs)
-
-    requests = rate(disk.GPU_HOST_DISK_READS_TOTAL, disk.GPU_HOST_DISK_WRITES_TOTAL)
-    served = rate(disk.GPU_HOST_DISK_READ_SECONDS_TOTAL, disk.GPU_HOST_DISK_WRITE_SECONDS_TOTAL)
-    # The kernel counts a full tick (1 to 4 ms) as busy even for a request of a few microseconds. If the disk completed
-    # nothing, the time of its pending requests has not been counted yet.
-    busy = min(1.0, busy, served) if requests else min(1.0, busy)
-    return DiskLoad(requests, served, busy, rate(disk.GPU_HOST_DISK_QUEUE_SECONDS_TOTAL))
+def _stalled_by_disks(evidence: Evidence, ease: float, *, completes: bool) -> str:
+    """Describe how tasks stall for I/O; without PSI, tasks that wait for a disk that completes nothing. "" if none."""
+    stalled = evidence.rate(GPU_HOST_PRESSURE_SECONDS_TOTAL, resource="io", kind="some")
+    if stalled is not None:
+        waits = stalled >= thresholds.STALLED_BY_DISK_SHARE * ease
+        return f"tasks stalled for I/O {stalled:.0%} of the time" if waits else ""
+    blocked = evidence.one(cpu.GPU_HOST_PROCESSES_BLOCKED)
+    hangs = not completes and blocked is not None and blocked.low >= 1
+    return f"nothing completed, {blocked.last:.0f} tasks wait for I/O" if hangs and blocked is not None else ""
 
 
 def slow_mounts(evidence: Evidence, ease: float) -> Iterator[str]:
@@ -186,21 +191,6 @@ def _lost(evidence: Evidence, mount: str) -> str:
     return f" ({', '.join(parts)})" if parts else ""
 
 
-def _sign(evidence: Evidence, load: DiskLoad, ease: float) -> str:
-    """Describe what else shows that a busy disk is saturated; "" if nothing does."""
-    if load.requests and load.served / load.requests >= thresholds.SLOW_REQUEST_SECONDS * ease:
-        return f"{load.served / load.requests * 1000:.0f} ms a request"
-    if load.requests and load.queue >= thresholds.LONG_QUEUE * ease:
-        return f"{load.queue:.0f} requests under way"
-    stalled = evidence.rate(GPU_HOST_PRESSURE_SECONDS_TOTAL, resource="io", kind="some")
-    if stalled is not None:
-        waits = stalled >= thresholds.STALLED_BY_DISK_SHARE * ease
-        return f"tasks stalled for I/O {stalled:.0%} of the time" if waits else ""
-    blocked = evidence.one(cpu.GPU_HOST_PROCESSES_BLOCKED)
-    hangs = not load.requests and blocked is not None and blocked.low >= 1
-    return f"nothing completed, {blocked.last:.0f} tasks wait for I/O" if hangs and blocked is not None else ""
-
-
 _ADAPTERS: Final = {
     network_interfaces.GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND: {
         "receives": network_interfaces.GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL,
@@ -252,11 +242,6 @@ class HostEvidence(Evidence):
     def silent_gpus(self) -> KnownGpus[GpuEvidence]:
         """Those that do not respond: what is only known to be about a slot is about the GPU there."""
         return KnownGpus(gpu for gpu in self.gpus if not gpu.up)
-
-    @cached_property
-    def recent(self) -> HostEvidence:
-        """The same host over `RECENT_SECONDS`: whether a GPU starves is judged by what is scarce now."""
-        return self.over(thresholds.RECENT_SECONDS)
 
     @cached_property
     def soon(self) -> HostEvidence:
@@ -532,11 +517,19 @@ class HostEvidence(Evidence):
         yield from full_disks(self, ease)
 
     def _silent_mounts(self) -> Iterator[str]:
-        """Yield NFS mounts that complete nothing while tasks wait for I/O."""
-        if stalled_tasks := self._io_without_disks():
-            for mount, kinds in _nfs_operations(self).items():
-                if not any(operations for operations, _ in kinds.values()):
-                    yield f"NFS {mount} answers nothing, {stalled_tasks:.0f} tasks wait for I/O"
+        """Yield NFS mounts that complete nothing while tasks wait for I/O and no disk works, on a kernel without PSI.
+
+        NFS counters do not show requests to a dead server, and one waiting task is little iowait on many CPUs.
+        """
+        blocked = self.one(cpu.GPU_HOST_PROCESSES_BLOCKED)
+        if self.pressure("io") is not None or blocked is None or not blocked.seconds or blocked.low < 1:
+            return
+        disks = self.series(disk.GPU_HOST_DISK_BUSY_SECONDS_TOTAL)
+        if any((each.rate or 0.0) >= thresholds.DISK_WORKS_SHARE for each in disks):
+            return
+        for mount, kinds in _nfs_operations(self).items():
+            if not any(operations for operations, _ in kinds.values()):
+                yield f"NFS {mount} answers nothing, {blocked.last:.0f} tasks wait for I/O"
 
     def silent_servers(self) -> Iterator[str]:
         """Yield unresponsive file servers from the kernel log, the only source for Lustre servers."""
@@ -557,14 +550,3 @@ class HostEvidence(Evidence):
         if not mounts or not all(any(done for done, _ in kinds.values()) for kinds in mounts):
             return events
         return [each for each in events if self.age_seconds(each.last) <= self.seconds]
-
-    def _io_without_disks(self) -> float:
-        """Return how many tasks wait for I/O while no disk works, on a kernel without PSI; 0 otherwise.
-
-        NFS counters do not show requests to a dead server, and one waiting task is little iowait on many CPUs.
-        """
-        blocked = self.one(cpu.GPU_HOST_PROCESSES_BLOCKED)
-        if self.pressure("io") is not None or blocked is None or not blocked.seconds or blocked.low < 1:
-            return 0.0
-        disks = self.series(disk.GPU_HOST_DISK_BUSY_SECONDS_TOTAL)
-        return 0.0 if any((disk.rate or 0.0) >= thresholds.DISK_WORKS_SHARE for disk in disks) else blocked.last

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_triage.judge.evidence import thresholds
@@ -77,6 +78,11 @@ class Evidence:
     def age_seconds(self, wall: float) -> float:
         """Return the age of a Unix timestamp in seconds."""
         return self.at.wall - wall
+
+    @cached_property
+    def recent(self) -> Self:
+        """The same over `RECENT_SECONDS`, the last part of the window: what is scarce now, and the state of links."""
+        return self.over(thresholds.RECENT_SECONDS)
 
     def over(self, seconds: float) -> Self:
         return replace(self, seconds=min(seconds, self.seconds))
