@@ -370,5 +370,5 @@ def _baseline(host: HostEvidence) -> Iterator[Finding]:
             drifted[mismatch.labels["gpu"], mismatch.labels["uuid"]].append(mismatch.labels["field"])
     for (gpu, uuid), fields in drifted.items():
         differs = f"differs in {', '.join(sorted(fields))}"
-        drift = Finding(BY_CODE["baseline.drift"], differs, gpu or None, uuid, value=len(fields))
-        yield replace(drift, detail=first_few(sorted(fields), 3))
+        detail = first_few(sorted(fields), 3)
+        yield Finding(BY_CODE["baseline.drift"], differs, gpu or None, uuid, value=len(fields), detail=detail)

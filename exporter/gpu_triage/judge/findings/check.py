@@ -134,8 +134,6 @@ def advice_on(meaning: str, decision: str) -> Advice:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What a kind of finding measures."""
-
     unit: Unit  # unit of gpu_finding_value
     text: str  # a phrase with one ``{}`` for the formatted value; "(s)" and "(es)" mark the plural
     low: bool = False  # whether a lower value is worse; of some units, it always is
@@ -170,8 +168,6 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One threshold."""
-
     value: float  # default
     about: str  # its meaning, a sentence without a period
     low: float  # lowest allowed value
@@ -181,8 +177,6 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One kind of finding."""
-
     code: str  # stable name, ``area.detail``; scripts may rely on it
     area: Area  # subject area
     topic: str  # short name of its cause, a bottleneck class if there is one; several codes may share it

@@ -97,8 +97,6 @@ class State(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding."""
-
     check: Check
     measured: str  # what was observed, with numbers
     gpu: str | None = None  # NVML index as text; None for the host, and for a GPU without an index
@@ -179,9 +177,10 @@ def of_gpu(
     value: float | None = None,
     *,
     detail: str = "",
+    loss: float | None = None,
 ) -> Finding:
     finding = Finding(BY_CODE[code], measured, gpu.gpu, gpu.uuid, gpu.pci_bus_id, cause_advice=cause_advice)
-    return replace(finding, value=value, detail=_printable(detail))
+    return replace(finding, value=value, detail=_printable(detail), loss=loss)
 
 
 def of_slot(code: str, pci_bus_id: str, measured: str, value: float | None = None, detail: str = "") -> Finding:

@@ -84,8 +84,6 @@ def verdict_on(severities: Iterable[Severity], *, was_read: bool) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The words of one kind of report."""
-
     verdicts: Mapping[Verdict, str]
     drains: bool  # whether there is something that can be drained
 

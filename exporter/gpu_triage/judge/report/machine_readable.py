@@ -82,6 +82,7 @@ def changed_setting(change: Change) -> dict[str, Any]:
 
 
 def _gpu(gpu: GpuVerdict) -> dict[str, Any]:
+    bound = gpu.bottleneck.bound
     return {
         "gpu": gpu.gpu,
         "uuid": gpu.uuid or None,
@@ -90,23 +91,18 @@ def _gpu(gpu: GpuVerdict) -> dict[str, Any]:
         "bottleneck": gpu.bottleneck.name,
         "because": gpu.bottleneck.because,
         "unseen": gpu.bottleneck.unseen or None,
-        "bound": _bound(gpu.bottleneck.bound),
+        "bound": bound
+        and {
+            "by": bound.name,
+            "pipe": bound.pipe,
+            "pipe_ratio": _rounded(bound.pipe_ratio),
+            "memory_ratio": _rounded(bound.memory_ratio),
+        },
         "since": _seconds(gpu.since),
         "verdict": gpu.verdict.value,
         "findings": list(gpu.codes),
         "held_by": [{name: value or None for name, value in owner._asdict().items()} for owner in gpu.owners],
         "readings": {name: _rounded(value) for name, value in asdict(gpu.readings).items()},
-    }
-
-
-def _bound(bound: Bound | None) -> dict[str, Any] | None:
-    if bound is None:
-        return None
-    return {
-        "by": bound.name,
-        "pipe": bound.pipe,
-        "pipe_ratio": _rounded(bound.pipe_ratio),
-        "memory_ratio": _rounded(bound.memory_ratio),
     }
 
 

@@ -42,8 +42,6 @@ class GpuReadings:
 
 @dataclass(frozen=True, slots=True)
 class GpuVerdict:
-    """The verdict on one GPU."""
-
     gpu: str
     uuid: str  # uuid, name and pci_bus_id are "" if unknown
     name: str
@@ -71,8 +69,6 @@ class AreaVerdict:
 
 @dataclass(frozen=True, slots=True)
 class FileRead:
-    """A file used to judge a host."""
-
     name: str
     kinds: tuple[str, ...]  # kinds of content found; empty if none is supported
     written: str  # its own timestamp, ``2026-11-22 10:00:00``; "" if it has none
@@ -93,8 +89,6 @@ class PlannedWork(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The verdict on a host."""
-
     host: str  # name of the host or scenario
     simulated: bool
     recording: str | None  # recording being replayed; None for a live host
@@ -134,8 +128,6 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class JudgedHost:
-    """The subject of a judgment."""
-
     name: str  # name of the host or scenario
     recording: str | None = None  # recording being replayed; None for a live host
     continuous: bool = False  # judged repeatedly; a single poll cannot show when a condition began
