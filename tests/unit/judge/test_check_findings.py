@@ -10,14 +10,13 @@ from tests.rig import only, pair, pair_with, rig, scenario_with, three_with
 
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.findings.table import Severity
-from gpu_triage.judge.findings.verdicts import EXIT_SOUND, Verdict
+from gpu_triage.judge.findings.verdicts import Verdict
 from gpu_triage.options.config import Config
 from gpu_triage.read.gpu.ecc import GPU_ECC_MODE, GPU_ECC_MODE_PENDING, GPU_ECC_SRAM_THRESHOLD_EXCEEDED
 from gpu_triage.read.gpu.power import GPU_TEMPERATURE_CELSIUS, GPU_TEMPERATURE_THRESHOLD_CELSIUS
 from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE, GPU_THROTTLE_SECONDS_TOTAL
 from gpu_triage.read.metrics.metric import MetricSpec
-from gpu_triage.read.xid.codes import XID_CODES
 from gpu_triage_simulator import Scenario, load_scenario
 from gpu_triage_simulator.scenario_file import SCENARIOS
 
@@ -92,27 +91,6 @@ def test_what_befalls_a_gpu_is_found_and_is_its_bottleneck(
     assert codes(report, "GPU 1") & {code} == ({code} if code == "p2p.unavailable" else set())
     # One look cannot tell a hang from a pause.
     assert report.gpus[0].bottleneck.unseen.startswith("hung") is (code == "work.held_idle")
-
-
-@pytest.mark.parametrize(
-    ("effects", "code", "bottleneck"),
-    [
-        (['kind = "cpu", iowait = 0.3'], "storage.starved", "storage"),
-        (['kind = "disk", device = "nvme0n1", busy = 0.99'], "storage.starved", "storage"),
-        (['kind = "cpu", user = 0.95'], "cpu.starved", "cpu"),
-        (['kind = "cpu", saturated_cpus = "3"'], "cpu.starved", "cpu"),
-        (['kind = "network", device = "enp6s0", receive_bytes_per_second = 3.0e8'], "network.starved", "network"),
-        (['kind = "swap", in_bytes_per_second = 4.0e6', 'kind = "cpu", iowait = 0.3'], "memory.starved", "memory"),
-    ],
-)
-def test_what_the_host_lacks_is_the_bottleneck_of_gpus_that_wait(
-    tmp_path: Path, effects: list[str], code: str, bottleneck: str
-) -> None:
-    events = [event(effect, gpu=None) for effect in effects]
-    report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", STARVED, *events), AT)
-    assert code in codes(report, "host")
-    assert {gpu.bottleneck.name for gpu in report.gpus} == {bottleneck}
-    assert report.exit_code(Severity.CRITICAL) == EXIT_SOUND
 
 
 @pytest.mark.parametrize(
@@ -379,13 +357,6 @@ def test_what_is_staged_on_a_gpu_is_found_and_told(
 def test_a_fabric_in_trouble_is_one_finding_a_host(tmp_path: Path) -> None:
     report = look_at(scenario_with(tmp_path, "h100-mig", event('kind = "fabric", state = 1', gpu=None)), AT)
     assert finding(report, "fabric.unhealthy").measured.startswith("GPU 0, 1: has not joined")
-
-
-def test_a_listed_xid_is_told_in_the_words_of_the_table(tmp_path: Path) -> None:
-    report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", event('kind = "xid", code = 54')), AT)
-    advice = finding(report, "xid.54").check.advice
-    assert advice.meaning == f"T{XID_CODES[54].meaning[1:]}."
-    assert advice.decision == XID_CODES[54].action
 
 
 @pytest.mark.parametrize(

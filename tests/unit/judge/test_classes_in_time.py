@@ -412,25 +412,30 @@ def test_work_that_ends_after_its_process_is_not_that_of_another(works_on_second
 
 
 @pytest.mark.parametrize(
-    ("code", "state", "lasted_seconds", "since", "holds", "is_urgent"),
+    ("code", "state", "lasted_seconds", "since", "holds", "urgency"),
     [
-        pytest.param(CODE, State.PENDING, 5 * MINUTE - 1, 1.0, True, False, id="less than five minutes"),
-        pytest.param(CODE, State.PENDING, 5 * MINUTE, 1.0, True, True, id="five minutes"),
-        pytest.param("nvlink.down", State.PENDING, 2.5 * MINUTE - 1, 1.0, True, False, id="less than half of its wait"),
-        pytest.param("nvlink.down", State.PENDING, 2.5 * MINUTE, 1.0, True, True, id="half of its wait"),
-        pytest.param(CODE, State.PENDING, 5 * MINUTE, 1.0, None, False, id="not observable, as after its job"),
-        pytest.param(CODE, State.CONFIRMED, 0.0, 1.0, None, True, id="confirmed, and not observable"),
-        pytest.param(CODE, State.CONFIRMED, 0.0, 1.0, True, True, id="confirmed"),
-        pytest.param(CODE, State.PENDING, 0.0, None, True, True, id="seen once"),
-        pytest.param("thermal.hw", State.PENDING, 0.0, 1.0, True, True, id="critical"),
+        pytest.param(CODE, State.PENDING, 5 * MINUTE - 1, 1.0, True, Severity.INFO, id="less than five minutes"),
+        pytest.param(CODE, State.PENDING, 5 * MINUTE, 1.0, True, Severity.WARNING, id="five minutes"),
+        pytest.param(
+            "nvlink.down", State.PENDING, 2.5 * MINUTE - 1, 1.0, True, Severity.INFO, id="nearly half of its wait"
+        ),
+        pytest.param("nvlink.down", State.PENDING, 2.5 * MINUTE, 1.0, True, Severity.WARNING, id="half of its wait"),
+        pytest.param(CODE, State.PENDING, 5 * MINUTE, 1.0, None, Severity.INFO, id="not observable, as after its job"),
+        pytest.param(CODE, State.CONFIRMED, 0.0, 1.0, None, Severity.WARNING, id="confirmed, and not observable"),
+        pytest.param(CODE, State.CONFIRMED, 0.0, 1.0, True, Severity.WARNING, id="confirmed"),
+        pytest.param(CODE, State.PENDING, 0.0, None, True, Severity.WARNING, id="seen once"),
+        pytest.param("gpu.lost", State.PENDING, 0.0, 1.0, True, Severity.WARNING, id="critical, and pending"),
+        pytest.param("gpu.lost", State.CONFIRMED, 0.0, 1.0, True, Severity.CRITICAL, id="critical now"),
+        pytest.param("gpu.lost", State.CONFIRMED, 0.0, 1.0, False, Severity.WARNING, id="critical, and repaired"),
+        pytest.param("gpu.lost", State.CONFIRMED, 0.0, 1.0, None, Severity.WARNING, id="critical, and unobservable"),
     ],
 )
-def test_a_pending_warning_is_urgent_once_it_is_likely_to_last(
-    code: str, state: State, lasted_seconds: float, since: float | None, *, holds: bool | None, is_urgent: bool
+def test_a_warning_is_urgent_once_it_is_likely_to_last_and_what_is_critical_while_it_holds(
+    code: str, state: State, lasted_seconds: float, since: float | None, *, holds: bool | None, urgency: Severity
 ) -> None:
     assert (BY_CODE[CODE].wait_seconds, BY_CODE["nvlink.down"].wait_seconds) == (20 * MINUTE, 5 * MINUTE)
     found = Finding(BY_CODE[code], "", state=state, lasted_seconds=lasted_seconds, since=since, holds=holds)
-    assert found.urgency is (Severity.WARNING if is_urgent else Severity.INFO)
+    assert found.urgency is urgency
 
 
 def test_a_host_is_to_be_watched_once_a_warning_is_likely_to_last() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.judged import judged
-from tests.rig import only, pair_with, scenario_with
+from tests.rig import only, scenario_with
 
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.past import Memory
@@ -387,17 +387,6 @@ def test_while_nothing_was_read_the_findings_of_before_stay_as_they_were() -> No
         assert report.ended == ()
 
 
-def test_a_gpu_that_stays_unread_keeps_its_finding_and_one_unseen_for_a_day_says_so() -> None:
-    judge = judge_of(life(HOT, unseen_seconds=UNSEEN_SECONDS - 100))
-    look(judge, NOW)
-    (finding,) = look(judge, NOW + 79).findings
-    assert finding.state is CONFIRMED
-    report = look(judge, NOW + 80)
-    assert report.findings == ()
-    (ended,) = report.ended
-    assert (ended.state, ended.measured, ended.end) == (ENDED, "hot", UNSEEN.value)
-
-
 ASKED = 'at = 20\nuntil = 100\ngpu = 0\neffect = { kind = "recovery_action", action = 1 }'
 LOST = 'at = 20\nuntil = 100\ngpu = 1\neffect = { kind = "lost" }'
 RELOADED = 'at = 100\nuntil = 110\neffect = { kind = "driver_not_loaded" }'
@@ -422,20 +411,3 @@ def test_what_a_reset_cured_is_over_with_the_reset(
         assert seen.running.value("gpu_finding_since_timestamp_seconds", gpu=gpu, code=code) is None, "it is over"
         (ended,) = (each for each in seen.report.ended if each.check.code == code)
         assert ended.end == EndReason.RESET.value
-
-
-GSP = 'at = 60\ngpu = 0\neffect = { kind = "xid", code = 119 }'
-AWAY = 'at = 120\nuntil = 600\neffect = { kind = "driver_not_loaded" }'
-EXPECTED = frozenset({"xid.119", "driver.unavailable"})
-
-
-@pytest.mark.slow
-def test_an_xid_and_the_absence_of_the_driver_that_it_took_with_it_end_together(tmp_path: Path) -> None:
-    """If the driver's finding was held for longer, the end of the Xid that explains it would let its page out."""
-    with judged(pair_with(tmp_path, "h100-8", GSP, AWAY), only("power", "activity", "identity")) as host:
-        host.run_to(595)
-        states = []
-        for second in range(595, 720, 5):
-            host.run_to(second)
-            states.append(EXPECTED & {code for (_, code), state in host.findings().items() if state is CONFIRMED})
-    assert list(dict.fromkeys(states)) == [EXPECTED, set()]

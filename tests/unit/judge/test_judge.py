@@ -180,30 +180,6 @@ def test_a_repaired_gpu_is_not_drained_again_while_its_page_is_held(tmp_path: Pa
         assert running.value("gpu_finding", code="gpu.lost") == State.ENDED
 
 
-def test_a_gpu_that_flaps_is_acted_on_whenever_it_fails_and_is_one_incident(tmp_path: Path) -> None:
-    falls = [(60 + 240 * number, 120 + 240 * number) for number in range(3)]
-    with rig(pair_with(tmp_path, "h100-8", *(hang(*fall) for fall in falls)), GPUS_ALONE) as running:
-        for begin, end in falls:
-            running.run_to(begin + 30)
-            assert acts(running)
-            running.run_to(end + SOON)
-            assert not acts(running)
-        since = lost(running).since
-        assert since is not None
-        assert since - (running.clock.now().wall - running.elapsed) == pytest.approx(falls[0][0], abs=15)
-
-
-def test_what_nobody_can_observe_now_is_not_acted_on(tmp_path: Path) -> None:
-    gone = 'at = 60\ngpu = 1\neffect = { kind = "removed" }'
-    with rig(pair_with(tmp_path, "h100-8", gone), GPUS_ALONE) as running:
-        running.run_to(120)
-        assert acts(running)
-        running.sampler.release()
-        running.run(SOON)
-        assert [each.holds for each in running.report.findings if each.check.code == "gpu.lost"] == [None]
-        assert running.report.verdict is not Verdict.DRAIN
-
-
 OF_JOBS = only(
     *("activity", "processes", "host_cpu", "host_disk", "host_memory", "host_pressure", "identity"),
     sample_fast_seconds=10.0,

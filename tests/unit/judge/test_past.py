@@ -1,7 +1,6 @@
 """What is remembered of sums and counters, how exactly, and in how much memory."""
 
 import ast
-import tracemalloc
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,12 +14,9 @@ from gpu_triage.judge.evidence.past import DAY_SECONDS, Amount, Counted, Memory,
 from gpu_triage.judge.evidence.series import Series
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_SIMULATED
 from gpu_triage.read.gpu.activity import GPU_BUSY_SECONDS_TOTAL
-from gpu_triage.read.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
 from gpu_triage.read.gpu.power import GPU_POWER_WATTS
 from gpu_triage.read.metrics.metric import MetricSpec
 from gpu_triage.read.registry import METRICS
-
-MIB = 1024**2
 
 
 def wobbling(past: Past, seconds: float, step: float) -> None:
@@ -97,32 +93,6 @@ def test_of_too_many_the_oldest_is_forgotten() -> None:
         memory.note(str(number), "some", 5.0, 1.0)
     assert memory.over("0", "some", 60.0) == Amount(0.0, 0.0)
     assert memory.over("1099", "some", 60.0) == Amount(1.0, 5.0)
-
-
-@pytest.mark.full
-@pytest.mark.slow
-def test_a_day_of_eight_busy_gpus_takes_little_memory() -> None:
-    """Thirty sums of a quarter of an hour, two of two hours and one counter of a day a GPU, none of them even."""
-    labels = [(str(gpu), f"GPU-{gpu}", "corrected") for gpu in range(8)]
-    memory, total = Memory(), 0.0
-    tracemalloc.start()
-    try:
-        for number in range(int(DAY_SECONDS / 60)):
-            now, total = number * 60.0, total + number % 5
-            for series in labels:
-                memory.count(GPU_ECC_VOLATILE_ERRORS_TOTAL, series, (now, total), DAY_SECONDS)
-        for number in range(300):
-            for gpu in range(8):
-                for name in range(30):
-                    memory.note(str(gpu), name, 5.0, (number + name) % 7)
-        for number in range(200):
-            for gpu in range(8):
-                for share in ("held", "busy"):
-                    memory.note(str(gpu), share, 60.0, number % 7, 7200.0)
-        taken, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert taken <= 1.5 * MIB
 
 
 GPU = ("0", "GPU-a")
