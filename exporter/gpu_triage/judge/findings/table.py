@@ -1,7 +1,8 @@
 """The table of all kinds of findings, from the rows in `kinds/`: a file for each area, in the playbook's order.
 
-The keys of a row are fields of `Check`, with `wait` and `hold` as in the settings (``5m``). The topic is the first part
-of the code, or the cause if named otherwise. ``xid.page`` is the row of each Xid of that kind, without its words.
+The keys of a row are fields of `Check`, with `wait` and `hold` as in the settings (``5m``). What a row leaves out: its
+topic is the first part of the code, it is a warning, and it is about the host in ``host.toml``, about a GPU elsewhere.
+``xid.page`` is the row of each Xid of that kind, without its words.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,7 +26,8 @@ _WORDS_OF_XIDS: Final = {
 def _rows() -> Iterator[Check]:
     for area in Area:
         for code, row in packaged_toml(__package__, f"kinds/{area.name.lower()}.toml").items():
-            facts = {"topic": code.partition(".")[0], "area": area.name, **row}
+            usual = {"topic": code.partition(".")[0], "severity": "warning", "of_host": area is Area.HOST}
+            facts = {**usual, "area": area.name, **row}
             if code in _WORDS_OF_XIDS:
                 facts |= _words(*_WORDS_OF_XIDS[code])
             xids = [xid for xid in codes.XID_CODES.values() if f"xid.{xid.kind.value}" == code]
