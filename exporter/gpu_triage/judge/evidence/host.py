@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final
 
 from gpu_triage.judge.evidence import limited_jobs, thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence, LimitedClock
@@ -24,7 +24,7 @@ from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import KnownGpus
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_GPUS_RELEASED
 from gpu_triage.read.gpu.modes import GPU_VIRTUALIZATION_MODE, IN_VIRTUAL_MACHINES
-from gpu_triage.read.gpu.power import GPU_CLOCK_HERTZ, GPU_POWER_WATTS
+from gpu_triage.read.gpu.power import GPU_CLOCK_HERTZ
 from gpu_triage.read.gpu.presence import GPU_DEVICES, GPU_DRIVER_ERROR_INFO, GPU_UP
 from gpu_triage.read.gpu.topology import GPU_TOPOLOGY_INFO
 from gpu_triage.read.host import cpu, disk, infiniband, network_interfaces, nfs
@@ -36,45 +36,23 @@ from gpu_triage.read.host.platform import GPU_HOST_VIRTUAL_MACHINE
 from gpu_triage.read.metrics.contract import known
 
 
-class BusyGpu(NamedTuple):
-    """A busy GPU with its SM clock and power."""
-
-    gpu: GpuEvidence
-    clock_hertz: float
-    power_watts: float | None
-
-    @property
-    def set_share(self) -> float:
-        """Share of the window in which its clock setting held its clock."""
-        return self.gpu.throttled("applications_clocks")
+def slower(peers: Mapping[GpuEvidence, float], drop: float) -> Iterator[tuple[GpuEvidence, float, str]]:
+    """Yield those with a clock below the median by more than this share of it, with its share of that, and in words."""
+    usual = median(peers.values())
+    for gpu, hertz in peers.items():
+        if hertz < usual * (1 - drop):
+            own = f"SM clock {hertz / 1e6:.0f} MHz"
+            yield gpu, hertz / usual, f"{own}, its busy siblings' median {usual / 1e6:.0f} MHz"
 
 
-def busy_by_model(gpus: Iterable[GpuEvidence], least: float) -> Iterator[Sequence[BusyGpu]]:
-    """Yield the busy GPUs of each model that has at least so many of them."""
-    models: dict[str, list[BusyGpu]] = defaultdict(list)
-    for gpu in gpus:
-        clock, power = gpu.one(GPU_CLOCK_HERTZ, clock="sm"), gpu.one(GPU_POWER_WATTS)
-        if clock is not None and gpu.name and gpu.busy:
-            models[gpu.name].append(BusyGpu(gpu, clock.mean, None if power is None else power.mean))
-    return (peers for peers in models.values() if len(peers) >= least)
-
-
-def slower(peers: Sequence[BusyGpu], drop: float) -> Iterator[tuple[BusyGpu, float, str]]:
-    """Yield those with a clock below the median by more than this share of it, with that median, and in words."""
-    usual = median(peer.clock_hertz for peer in peers)
-    for peer in peers:
-        if peer.clock_hertz < usual * (1 - drop):
-            own = f"SM clock {peer.clock_hertz / 1e6:.0f} MHz"
-            yield peer, usual, f"{own}, its busy siblings' median {usual / 1e6:.0f} MHz"
-
-
-def set_lower(peers: Sequence[BusyGpu], drop: float) -> Iterator[tuple[GpuEvidence, LimitedClock]]:
+def set_lower(peers: Mapping[GpuEvidence, float], drop: float) -> Iterator[tuple[GpuEvidence, LimitedClock]]:
     """Yield the slower ones that their clock setting holds, unless that of their peers does too."""
-    if median(peer.set_share for peer in peers) > thresholds.SET_CLOCK_PEERS_SHARE:
+    held = {gpu: gpu.throttled("applications_clocks") for gpu in peers}
+    if median(held.values()) > thresholds.SET_CLOCK_PEERS_SHARE:
         return
-    for peer, usual, words in slower(peers, drop):
-        if peer.set_share >= thresholds.SET_CLOCK_SHARE:
-            yield peer.gpu, LimitedClock(f"held by its clock setting: {words}", peer.clock_hertz / usual)
+    for gpu, share, words in slower(peers, drop):
+        if held[gpu] >= thresholds.SET_CLOCK_SHARE:
+            yield gpu, LimitedClock(f"held by its clock setting: {words}", share)
 
 
 def median(values: Iterable[float]) -> float:
@@ -268,9 +246,14 @@ class HostEvidence(Evidence):
         return lesser_slots(self.answering)
 
     @cached_property
-    def busy_models(self) -> tuple[Sequence[BusyGpu], ...]:
-        """The busy GPUs of each model with enough of them for a comparison."""
-        return tuple(busy_by_model(self.answering, self.limit("clock.straggler", "peers")))
+    def busy_models(self) -> tuple[Mapping[GpuEvidence, float], ...]:
+        """The SM clocks, in hertz, of the busy GPUs of each model with enough of them for a comparison."""
+        models: dict[str, dict[GpuEvidence, float]] = defaultdict(dict)
+        for gpu in self.answering:
+            clock = gpu.one(GPU_CLOCK_HERTZ, clock="sm")
+            if clock is not None and gpu.name and gpu.busy:
+                models[gpu.name][gpu] = clock.mean
+        return tuple(peers for peers in models.values() if len(peers) >= self.limit("clock.straggler", "peers"))
 
     @cached_property
     def limited_clocks(self) -> Mapping[GpuEvidence, LimitedClock]:
