@@ -13,7 +13,7 @@ from gpu_triage.judge.evidence.limited_jobs import LimitedJob, limited_job, own_
 from gpu_triage.judge.evidence.owners import idle_for_a_reason, owners_of, ranks_of, saves, saving_explains_seconds
 from gpu_triage.judge.evidence.pcie_paths import Shortage, full_link, traffic_known
 from gpu_triage.judge.evidence.wording import ranges
-from gpu_triage.judge.findings.check import Area
+from gpu_triage.judge.findings.table import Area
 from gpu_triage.read.exporter.judgment import GPU_COMPUTE_BOUND
 from gpu_triage.read.gpu import activity
 from gpu_triage.read.gpu.ecc import GPU_MEMORY_UNREPAIRABLE, GPU_ROW_REMAP_FAILURE

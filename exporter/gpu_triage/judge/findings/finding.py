@@ -13,8 +13,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final, Generic, Protocol, TypeVar
 
-from gpu_triage.judge.findings.check import Advice
-from gpu_triage.judge.findings.table import BY_CODE, Check, Severity
+from gpu_triage.judge.findings.table import BY_CODE, Advice, Check, Severity
 from gpu_triage.read.incidents.decisions import Acceptance
 
 

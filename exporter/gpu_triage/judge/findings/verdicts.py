@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpu_triage.documents import packaged_toml
-from gpu_triage.judge.findings.check import Advice, Severity
+from gpu_triage.judge.findings.table import Advice, Severity
 from gpu_triage.read.exporter.judgment import GPU_VERDICT
 
 
