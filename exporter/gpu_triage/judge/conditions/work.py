@@ -201,7 +201,7 @@ def _idles(host: HostEvidence, gpu: GpuEvidence, bottleneck: Bottleneck) -> str:
 def _loads(host: HostEvidence, gpu: GpuEvidence, bottleneck: Bottleneck) -> bool:
     """Whether its job has not begun to work and makes progress: it reads what it needs for that."""
     own = loaded_bytes_per_second(host, gpu)
-    read = host.read_bytes_per_second if own is None else own
+    read = host.bytes_per_second("read") if own is None else own
     return bottleneck.starting_seconds > 0 and read >= thresholds.LOADING_BYTES_PER_SECOND
 
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
+from typing import Final, Literal
 
 from gpu_triage.judge.evidence import limited_jobs, thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence, LimitedClock
@@ -364,14 +364,14 @@ class HostEvidence(Evidence):
 
     def mostly_writes(self) -> bool:
         """Whether disks, NFS and Lustre write more than they read, as while a checkpoint is saved."""
-        return self.written_bytes_per_second() > self.read_bytes_per_second
+        return self.bytes_per_second("write") > self.bytes_per_second("read")
 
-    @property
-    def read_bytes_per_second(self) -> float:
-        """What it reads from its disks and from file servers."""
-        read = self.rate(disk.GPU_HOST_DISK_READ_BYTES_TOTAL) or 0.0
-        read += self.rate(nfs.GPU_HOST_NFS_BYTES_TOTAL, direction="read") or 0.0
-        return read + (self.rate(disk.GPU_HOST_LUSTRE_BYTES_TOTAL, direction="read") or 0.0)
+    def bytes_per_second(self, direction: Literal["read", "write"], *, disks: bool = True) -> float:
+        """What it reads from file servers or writes to them, and with `disks` what it does of that on its own disks."""
+        local = disk.GPU_HOST_DISK_READ_BYTES_TOTAL if direction == "read" else disk.GPU_HOST_DISK_WRITTEN_BYTES_TOTAL
+        remote = (nfs.GPU_HOST_NFS_BYTES_TOTAL, disk.GPU_HOST_LUSTRE_BYTES_TOTAL)
+        rates = (self.rate(local) if disks else None, *(self.rate(spec, direction=direction) for spec in remote))
+        return sum(rate for rate in rates if rate is not None)
 
     @property
     def uploaded_bytes_per_second(self) -> float:
@@ -379,12 +379,6 @@ class HostEvidence(Evidence):
         sent = self.rate(network_interfaces.GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL) or 0.0
         received = self.rate(network_interfaces.GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL) or 0.0
         return sent if sent > thresholds.UPLOADING_RATIO * received else 0.0
-
-    def written_bytes_per_second(self, *, disks: bool = True) -> float:
-        """What it writes to file servers, and with `disks` to its own disks."""
-        written = (self.rate(disk.GPU_HOST_DISK_WRITTEN_BYTES_TOTAL) or 0.0) if disks else 0.0
-        written += self.rate(nfs.GPU_HOST_NFS_BYTES_TOTAL, direction="write") or 0.0
-        return written + (self.rate(disk.GPU_HOST_LUSTRE_BYTES_TOTAL, direction="write") or 0.0)
 
     def scarce_cpu_of(self, gpu: GpuEvidence, ease: float = 1.0, *, single: bool) -> str | None:
         """Return why CPUs are scarce for a GPU; if `single`, one CPU that its job (any, if unknown) fills is enough."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import NamedTuple
 
 from gpu_triage.judge.bottleneck.class_history import ClassPeriod, GpuMemory
@@ -83,8 +82,8 @@ class PlannedWork(NamedTuple):
     reason: str
 
     def __str__(self) -> str:
-        ends = datetime.fromtimestamp(min(max(0.0, self.until), LATEST_SECONDS), timezone.utc)
-        return f"until {ends:%Y-%m-%d %H:%M} UTC{' by Slurm' * (self.source == SLURM)}: {self.reason}"
+        ends = minute(min(max(0.0, self.until), LATEST_SECONDS))
+        return f"until {ends}{' by Slurm' * (self.source == SLURM)}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
