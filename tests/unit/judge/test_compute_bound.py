@@ -95,20 +95,3 @@ def test_each_kind_of_job_is_named_everywhere(tmp_path: Path) -> None:
     for words in ("memory-bound: 8", "neither compute- nor memory-bound: tensor", "compute-bound: tensor cores 4"):
         assert words in " ".join(text.split())
         assert words in page
-
-
-@pytest.mark.full
-@pytest.mark.slow
-def test_nothing_is_claimed_outside_the_class_or_in_a_pause(tmp_path: Path) -> None:
-    pause = load("utilization = 0.0", at=100, until=160)
-    starved = load("utilization = 0.3, jitter = 0.0", at=100, until=400, gpu=1)
-    with judged(scenario_with(tmp_path, "h100-8", pause, starved), LEAN) as seen:
-        seen.run_to(95)
-        assert published(seen).keys() >= {"0", "1"}
-        seen.run_to(140)
-        assert seen.classes()["0"] == "compute"
-        assert "0" not in published(seen)
-        seen.run_to(320)
-        assert seen.classes()["1"] != "compute"
-        assert "0" in published(seen)
-        assert "1" not in published(seen)

@@ -6,8 +6,6 @@ from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.evidence import Readings, steady
 
 from gpu_triage.documents.saved_state import MOST_BYTES
@@ -145,22 +143,6 @@ def test_of_too_many_entries_the_last_are_used() -> None:
     assert len(memory.lives) == MOST_FINDINGS
     assert memory.lives[-1] == OVER
     assert len(refused) == 1
-
-
-JUNK = st.recursive(
-    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3),
-    max_leaves=8,
-)
-
-
-@given(key=st.sampled_from(sorted(json.loads(SAVED_FINDINGS.encode(SAVED))["findings"][0])), value=JUNK)
-def test_with_any_junk_in_an_entry_the_others_are_read_and_the_times_agree(key: str, value: object) -> None:
-    memory, _ = decoded(entry(**{key: value}))
-    assert memory.lives[-2:] == (OVER, SLOT)
-    for life in memory.lives:
-        assert 0 <= life.began_at <= life.seen_at
-        assert life.lasted_seconds <= life.seen_at - life.began_at + 1
 
 
 class Saved:
