@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import pytest
 from tests.evidence import Key, Readings, steady
-from tests.fed import GPU, MINUTE, Fed
+from tests.fed import GPU, HOUR, MINUTE, Fed
 from tests.working_gpus import Card, judged
 
 from gpu_triage.judge.bottleneck.class_history import Soon
@@ -200,6 +200,18 @@ def test_a_pause_says_how_long_it_has_lasted() -> None:
     host.run(WORK_SECONDS, 1.0)
     said = host.run(60.0, 0.0)
     assert (said.name, said.because) == ("compute", "pauses, for 60 s now; compute before that")
+
+
+@pytest.mark.parametrize(("more", "name"), [(NONE, "hung"), (STALLED, "storage")])
+def test_a_standstill_has_its_class_for_as_long_as_it_lasts(more: Readings, name: str) -> None:
+    """Longer than the hour after which nobody remembers that it worked."""
+    host = Host(60.0)
+    host.run(WORK_SECONDS, 1.0)
+    known = len(host.changes)
+    host.run(3 * HOUR, 0.0, more)
+    ((at, found),) = host.changes[known:]
+    assert (found, at - WORK_SECONDS <= HUNG_SECONDS + 30.0) == (name, True)
+    assert ("work.hung" in host.fed.codes()) == (name == "hung")
 
 
 def test_a_pause_has_no_bound() -> None:

@@ -25,7 +25,7 @@ from gpu_triage.judge.findings.states import (
 )
 from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Check
 from gpu_triage.judge.host_judge import HostJudge
-from gpu_triage.judge.report.report import JudgedHost, Report
+from gpu_triage.judge.report.report import JudgedHost
 from gpu_triage.machine import Moment
 
 WAIT, HOLD, WINDOW = 600.0, 900.0, 60.0
@@ -359,29 +359,15 @@ def test_on_any_course_the_times_agree_and_no_state_is_skipped(looks: Sequence[t
 
 
 NOW = 100_000.0
-MISSING = Finding(BY_CODE["gpu.missing"], "7 of 8", value=1)
 STEP = only("power", "recovery", "activity", "identity", sample_fast_seconds=5.0)
 
 
-def life(finding: Finding, unseen_seconds: float = 0.0) -> Life:
-    return Life(finding, State.CONFIRMED, 5000.0, 900.0, NOW - 20, NOW - 40, None, unseen_seconds=unseen_seconds)
-
-
-def judge_of(*lives: Life) -> HostJudge:
-    judge = HostJudge(JudgedHost("gpu-7", continuous=True), longest_gap_seconds=WINDOW)
-    judge.states.restore(lives)
-    return judge
-
-
-def look(judge: HostJudge, now: float) -> Report:
-    """What it says when nothing was read of any GPU or of the host."""
-    return judge.judge(HostEvidence(0.0, Moment(now, 1.7e9 + now), {}, Memory())).report
-
-
 def test_while_nothing_was_read_the_findings_of_before_stay_as_they_were() -> None:
-    judge = judge_of(life(HOT), life(MISSING))
+    missing = Finding(BY_CODE["gpu.missing"], "7 of 8", value=1)
+    judge = HostJudge(JudgedHost("gpu-7", continuous=True), longest_gap_seconds=WINDOW)
+    judge.states.restore(Life(each, CONFIRMED, 5000.0, 900.0, NOW - 20, NOW - 40, None) for each in (HOT, missing))
     for now in (NOW, NOW + 1, NOW + WINDOW - 1):
-        report = look(judge, now)
+        report = judge.judge(HostEvidence(0.0, Moment(now, 1.7e9 + now), {}, Memory())).report
         kept = {(each.check.code, each.state, each.lasted_seconds) for each in report.findings}
         assert kept == {("thermal.hw", CONFIRMED, 900.0), ("gpu.missing", CONFIRMED, 900.0)}
         assert report.ended == ()
