@@ -15,9 +15,9 @@ from gpu_triage.read.gpu.ecc import GPU_ECC_MODE, GPU_ECC_MODE_PENDING, GPU_ECC_
 from gpu_triage.read.gpu.power import GPU_TEMPERATURE_CELSIUS, GPU_TEMPERATURE_THRESHOLD_CELSIUS
 from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE, GPU_THROTTLE_SECONDS_TOTAL
+from gpu_triage.read.host.platform import GPU_KERNEL_MODULE_LOADED
 from gpu_triage.read.metrics.metric import MetricSpec
-from gpu_triage_simulator import Scenario, load_scenario
-from gpu_triage_simulator.scenario_file import SCENARIOS
+from gpu_triage_simulator import load_scenario
 
 pytestmark = pytest.mark.slow
 
@@ -212,31 +212,6 @@ def test_nvlink_links_that_are_down_are_found_where_others_are_up(tmp_path: Path
     assert finding(report, "nvlink.down").measured == "down: link 0, 3"
 
 
-def rewritten(tmp_path: Path, base: str, old: str, new: str) -> Scenario:
-    """A shipped scenario with something in it written otherwise, once."""
-    text = (SCENARIOS / f"{base}.toml").read_text()
-    assert old in text
-    path = tmp_path / f"{base}-rewritten.toml"
-    path.write_text(text.replace(old, new, 1))
-    return load_scenario(path)
-
-
-@pytest.mark.parametrize(
-    ("base", "change", "subject", "code"),
-    [
-        ("v100-old-driver", ("width = 16 }", "width = 8 }"), "GPU 0", "pcie.below_peers"),
-        ("idle-downshift", ("load = {}", "load = {}\npersistence_mode = false"), "GPU 0", "policy.persistence"),
-        ("idle-downshift", ('cuda = "12.8"', 'cuda = "12.8"\nmodules = ["nvidia"]'), "host", "driver.module_missing"),
-    ],
-)
-def test_what_is_context_is_found_and_costs_no_verdict(
-    tmp_path: Path, base: str, change: tuple[str, str], subject: str, code: str
-) -> None:
-    report = look_at(rewritten(tmp_path, base, *change), AT)
-    assert codes(report, subject) == {code}
-    assert report.gpus[0].verdict is Verdict.KEEP
-
-
 @pytest.mark.parametrize(
     ("readings", "code"),
     [
@@ -254,6 +229,12 @@ def test_what_no_scenario_can_stage_is_judged_by_its_readings(
         samples = [spec.sample(values[number], *GPU, *labels) for spec, values, *labels in readings]
         rounds.append((at, [GPU_UP.sample(1, *GPU), *samples]))
     assert codes(report_of(*rounds), "GPU 0") == {code}
+
+
+@pytest.mark.parametrize(("loaded", "found"), [(0, {"driver.module_missing"}), (1, set())])
+def test_a_kernel_module_that_cuda_needs_is_missing_if_it_is_not_loaded(loaded: int, found: set[str]) -> None:
+    module = GPU_KERNEL_MODULE_LOADED.sample(loaded, "nvidia_uvm")
+    assert codes(report_of((0.0, [GPU_UP.sample(1, *GPU), module])), "host") == found
 
 
 DISABLED, DOWN = 'kind = "p2p", status = "disabled_by_regkey"', f'kind = "nvlink_down", links = {list(range(18))}'
@@ -308,6 +289,7 @@ def test_slowdown_that_was_counted_in_more_readings_is_explained_by_the_bits_of_
 
 XID_48, XID_94, ECC = 'kind = "xid", code = 48', 'kind = "xid", code = 94', 'kind = "ecc", uncorrected = 1'
 NONFATAL, FATAL = 'kind = "xid", code = 149, fatal = false', 'kind = "xid", code = 149'
+NOT_PERSISTENT = 'kind = "persistence_mode", enabled = false'
 RESET_LATER, UNLICENSED = 'kind = "recovery_action", action = 4', 'kind = "vgpu_license", licensed = false'
 
 
@@ -318,6 +300,7 @@ RESET_LATER, UNLICENSED = 'kind = "recovery_action", action = 4', 'kind = "vgpu_
         ("v100-old-driver", 'kind = "nvlink_errors", links = [1], replay_per_hour = 7200', "nvlink.errors", ""),
         ("v100-old-driver", 'kind = "nvlink_errors", links = [1], recovery_per_hour = 7200', "nvlink.errors", ""),
         ("v100-old-driver", 'kind = "nvlink_errors", links = [1], crc_per_hour = 7200', "nvlink.errors", ""),
+        ("idle-downshift", NOT_PERSISTENT, "policy.persistence", "persistence mode is off"),
         ("idle-downshift", UNLICENSED, "vgpu.unlicensed", "NVIDIA Virtual Compute Server: unlicensed"),
         ("rtx-4070-ti-super", XID_48, "xid.48", "Xid 48, last 60 s ago"),
         ("rtx-4070-ti-super", XID_94, "xid.94", "Xid 94, last 60 s ago"),
