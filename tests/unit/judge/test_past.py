@@ -1,14 +1,10 @@
 """What is remembered of sums and counters, how exactly, and in how much memory."""
 
-import ast
 from collections.abc import Iterable
-from pathlib import Path
 
 import pytest
 from tests.evidence import evidence_of
 
-from gpu_triage.judge.evidence import history
-from gpu_triage.judge.evidence.history import _NOT_JUDGED
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.past import DAY_SECONDS, Amount, Counted, Memory, Past
 from gpu_triage.judge.evidence.series import Series
@@ -16,7 +12,6 @@ from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_SIMULATED
 from gpu_triage.read.gpu.activity import GPU_BUSY_SECONDS_TOTAL
 from gpu_triage.read.gpu.power import GPU_POWER_WATTS
 from gpu_triage.read.metrics.metric import MetricSpec
-from gpu_triage.read.registry import METRICS
 
 
 def wobbling(past: Past, seconds: float, step: float) -> None:
@@ -163,22 +158,3 @@ def test_the_window_stays_small_however_long_it_runs() -> None:
     moving = [(float(at), float(at)) for at in range(0, 3600, 5)]
     ((_, points),) = seen(GPU_POWER_WATTS, *moving)._matching(GPU_POWER_WATTS, {})
     assert len(points) <= 2 * (60 // 5 + 2)
-
-
-PACKAGE = Path(history.__file__).parents[2]
-
-
-@pytest.mark.slow
-def test_what_is_left_out_of_the_evidence_nobody_asks_for() -> None:
-    constants = {spec.name.upper() for spec in METRICS if spec in _NOT_JUDGED}
-    assert len(constants) == len(_NOT_JUDGED)
-    files = [path for folder in ("judge", "cli", "serve") for path in (PACKAGE / folder).rglob("*.py")]
-    asked = {
-        (path.name, name)
-        for path in files
-        if path != Path(history.__file__)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        for name in (getattr(node, "id", ""), getattr(node, "attr", ""))
-        if name in constants
-    }
-    assert asked == set()
