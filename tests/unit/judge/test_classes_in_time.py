@@ -215,7 +215,8 @@ def test_a_standstill_has_its_class_for_as_long_as_it_lasts(more: Readings, name
 
 
 def test_a_pause_has_no_bound() -> None:
-    host, gpm = Host(), {(spec, GPU): 0.9 for spec in GPM}
+    host = Host()
+    gpm: Readings = {(spec, GPU): 0.9 for spec in GPM}
     assert host.run(WORK_SECONDS, 1.0, gpm).bound is not None
     assert host.run(10.0, 0.0, gpm).bound is None
 
