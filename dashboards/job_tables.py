@@ -14,7 +14,7 @@ from dashboards.tables import CHOSEN_HOST, CLUSTER, GPU_OR_HOST, HOST, Column, t
 from dashboards.value_mappings import FINDING, SEVERITY, by_severity
 from gpu_triage.cli.fleet.job_pace import PLACE, WAITED_FOR, lost_while_waiting, waiting_since
 from gpu_triage.cli.job.advice import PACE_SHARE
-from gpu_triage.judge.findings.check import Action
+from gpu_triage.judge.findings.table import Action
 from gpu_triage.read.exporter.judgment import GPU_FINDING, GPU_HOST_FINDING
 
 SLOW: Final = limits((1 - of_alert("GpuJobSlow", "share"), WATCH), (PACE_SHARE, BAD))

@@ -6,8 +6,7 @@ from types import MappingProxyType
 from typing import Final
 
 from dashboards.selectors import TARGET, gpu, host
-from gpu_triage.judge.findings.check import Unit
-from gpu_triage.judge.findings.table import CHECKS
+from gpu_triage.judge.findings.table import CHECKS, Unit
 from gpu_triage.read.exporter.judgment import GPU_FINDING, GPU_FINDING_VALUE, GPU_HOST_FINDING, GPU_HOST_FINDING_VALUE
 from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_EXPECTED_GENERATION, GPU_PCIE_LINK_EXPECTED_WIDTH
 

@@ -7,9 +7,8 @@ from typing import Final
 
 from gpu_triage.alerting.rule_source import Alert
 from gpu_triage.alerting.shipped import shipped_sources
-from gpu_triage.judge.findings.check import Area
 from gpu_triage.judge.findings.settings import LIMITS
-from gpu_triage.judge.findings.table import BY_CODE, CHECKS
+from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Area
 
 RUNBOOKS_URL: Final = "http://${exporter:raw}/runbooks"
 """URL of playbook and runbooks, which every exporter serves. `raw` prevents escaping of the port's colon."""

@@ -7,8 +7,7 @@ from typing import Final
 from gpu_triage.alerting.rule_source import Alert, RuleSource
 from gpu_triage.alerting.settings import plain
 from gpu_triage.judge.evidence.thresholds import ALLOCATED_IDLE_SECONDS
-from gpu_triage.judge.findings.check import Check, Severity
-from gpu_triage.judge.findings.table import CHECKS
+from gpu_triage.judge.findings.table import CHECKS, Check, Severity
 from gpu_triage.options.values import show_duration
 from gpu_triage.read.xid.codes import XID_CODES, XidKind
 

@@ -31,9 +31,8 @@ from gpu_triage.alerting.settings import (
     plain,
 )
 from gpu_triage.alerting.shipped import shipped_sources
-from gpu_triage.judge.findings.check import Limit, Unit
 from gpu_triage.judge.findings.settings import LIMITS
-from gpu_triage.judge.findings.table import CHECKS
+from gpu_triage.judge.findings.table import CHECKS, Limit, Unit
 
 _MARK: Final = "Written by `make regenerate` for the chart's template, which fills in the tokens, not for Prometheus."
 _TIMES: Final[Mapping[str, Any]] = {

@@ -4,9 +4,8 @@ import re
 from collections.abc import Iterable
 
 from gpu_triage.judge.evidence import thresholds
-from gpu_triage.judge.findings.check import Check, Unit, length_in_words
 from gpu_triage.judge.findings.settings import LIMITS, shown
-from gpu_triage.judge.findings.table import CHECKS
+from gpu_triage.judge.findings.table import CHECKS, Check, Unit, length_in_words
 
 _MOVE = "../playbook.md#move-a-virtual-machine"
 _HELD = f"{thresholds.HELD_BYTES / 1024**3:.0f} GiB"

@@ -49,8 +49,8 @@ from tests.rules.rulefile import alerts, read_rules, rule_files
 from dashboards import selectors
 from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.judge.evidence import thresholds
-from gpu_triage.judge.findings.check import Area
 from gpu_triage.judge.findings.settings import LIMITS
+from gpu_triage.judge.findings.table import Area
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES, GPU_BOTTLENECK
 from gpu_triage.read.gpu.nvlink import EFFECTIVE_BER_LIMIT
 from gpu_triage.read.metrics.metric import GPU_LABELS, MetricSpec

@@ -18,8 +18,7 @@ from tests.rules.handwritten import Series, counter, gpu, host, merged, over, pl
 from tests.rules.rulefile import BMC, alert_files
 
 from gpu_triage.alerting.shipped import shipped_sources
-from gpu_triage.judge.findings.check import Unit
-from gpu_triage.judge.findings.table import BY_CODE
+from gpu_triage.judge.findings.table import BY_CODE, Unit
 
 EVALUATION_SECONDS: Final = 120
 NOTIFICATIONS: Final = Path(__file__).with_name("notifications.txt")

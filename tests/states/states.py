@@ -1,6 +1,6 @@
 """The states: what a machine reports in each, and what somebody who diagnoses GPUs calls it.
 
-Beside each state stand healthy twins, with the same numbers on the other side of what makes the difference.
+What is at a threshold, and just short of it, is in tests/unit/judge.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from tests.states import machines, twins
+from tests.states import machines
 from tests.states.hangs import late_readings, spinning, stops
 from tests.states.numbers_of_gpus import (
     FULL_DISK,
@@ -26,7 +26,6 @@ from tests.states.numbers_of_gpus import (
     tcp,
     waits,
 )
-from tests.states.peers import peers
 from tests.states.play import BOARDS, DISK, FABRIC, LAN, MOUNT, State, Thread, on
 
 from gpu_triage_simulator.effects import EccErrors, Link, Lost, PowerLimit, RecoveryAction, ResetRequired, Xid
@@ -203,17 +202,17 @@ def _pauses() -> Iterator[State]:
 
 
 FAMILIES: Final[Mapping[str, tuple[Callable[[], Iterator[State]], ...]]] = {
-    "communication or not": (_memory_bound, twins.communication),
-    "not seen before": (_no_history, twins.own_stalls),
-    "PCIe": (_links, twins.links),
-    "around 70 % busy": (_band, twins.band),
-    "clocks and power": (_clocks, twins.clocks, peers),
+    "communication or not": (_memory_bound,),
+    "not seen before": (_no_history,),
+    "PCIe": (_links,),
+    "around 70 % busy": (_band,),
+    "clocks and power": (_clocks,),
     "heat and brakes": (_heat,),
     "CPUs and memory": (_cpus,),
     "storage": (_storage,),
-    "network": (_network, twins.networks),
+    "network": (_network,),
     "sick": (_sick,),
-    "the end of a job": (_ends, twins.ends),
+    "the end of a job": (_ends,),
     "pauses": (_pauses,),
     "other cards": (machines.cards, machines.mig, machines.virtual_machines),
     "other jobs": (machines.servers, machines.jobs),

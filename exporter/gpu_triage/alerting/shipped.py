@@ -8,8 +8,7 @@ from typing import Final
 
 from gpu_triage.alerting.dcgm import bounds, findings
 from gpu_triage.alerting.rule_source import SOURCE, Alert, Group, RecordingRule, RuleSource, read_sources
-from gpu_triage.judge.findings.check import Unit
-from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Area, Check
+from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Area, Check, Unit
 
 _DCGM: Final = "compat/dcgm.yml"
 

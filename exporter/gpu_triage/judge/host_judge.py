@@ -23,7 +23,7 @@ from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.observed import last_reset, observable
 from gpu_triage.judge.evidence.remember import remember
 from gpu_triage.judge.findings.accepted import compared, in_force, outgrown_text, valid
-from gpu_triage.judge.findings.finding import Finding, State
+from gpu_triage.judge.findings.finding import HOST, Finding, State
 from gpu_triage.judge.findings.saved import SAVED_FINDINGS, KeptFindings, SavedLives
 from gpu_triage.judge.findings.settings import DEFAULT_SETTINGS, JudgeSettings, judge_settings
 from gpu_triage.judge.findings.states import FindingStates, Life
@@ -37,10 +37,11 @@ from gpu_triage.options.option import Option
 from gpu_triage.options.option_sources import judge_options_now
 from gpu_triage.read.exporter import judgment
 from gpu_triage.read.exporter.exporter_health import JudgeSettingsHealth
-from gpu_triage.read.exporter.judgment import JudgedGpu, JudgmentReading, PublishedFinding
+from gpu_triage.read.exporter.judgment import JudgedGpu, JudgmentReading
 from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.metrics.metric import Sample
+from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.sampler.outcomes import OutcomeStore
 
 log = logging.getLogger(__name__)
@@ -205,7 +206,7 @@ class DaemonJudge:
         self._history.note(store, now)
         self.latest = self._judge.judge(self._history.evidence(now))
         self._kept.note(now.monotonic)
-        return judgment.render(_reading(self.latest.report))
+        return published(self.latest.report)
 
     def use(self, settings: JudgeSettings) -> None:
         """Use these settings from the next judgment on; may be called from any thread."""
@@ -221,25 +222,8 @@ def _confirmed_in_files(life: Life) -> Life:
     return replace(life, state=State.CONFIRMED) if confirmed else life
 
 
-def _reading(report: Report) -> JudgmentReading:
-    """Convert a report to what the collector `judge` publishes."""
-    published: dict[tuple[str, str], PublishedFinding] = {}
-    for finding in (*report.findings, *report.ended):
-        names = (finding.gpu or "", finding.uuid, finding.pci_bus_id)
-        check = finding.check
-        facts = PublishedFinding(
-            names if any(names) else None,
-            check.code,
-            check.severity.value,
-            check.action.value,
-            finding.state if (accepted := finding.accepted) is None else judgment.ACCEPTED,
-            finding.lasted_seconds,
-            finding.value,
-            None if finding.state is State.ENDED else finding.since,
-            finding.detail if finding.state is State.CONFIRMED else "",
-            None if accepted is None else (accepted.until, accepted.by, accepted.reason),
-        )
-        published.setdefault((finding.identity, check.code), facts)
+def published(report: Report) -> Iterator[Sample]:
+    """Yield the samples of the collector `judge`."""
     gpus = tuple(
         JudgedGpu(
             GpuLabels(gpu.gpu, gpu.uuid),
@@ -250,7 +234,23 @@ def _reading(report: Report) -> JudgmentReading:
         )
         for gpu in report.gpus
     )
-    return JudgmentReading(gpus, _state(report.verdict), tuple(published.values()))
+    yield from samples(JudgmentReading(gpus, _state(report.verdict)))
+    yield judgment.GPU_HOST_FINDINGS.sample(len(report.findings))
+    for finding in (*report.findings, *report.ended):
+        check, accepted = finding.check, finding.accepted
+        gpu = () if finding.subject == HOST else (finding.gpu or "", finding.uuid, finding.pci_bus_id)
+        facts = (check.code, check.severity.value, check.action.value)
+        state, lasted, value, since = judgment.OF_GPU if gpu else judgment.OF_HOST
+        yield state.sample(finding.state if accepted is None else judgment.ACCEPTED, *gpu, *facts)
+        yield lasted.sample(finding.lasted_seconds, *gpu, check.code)
+        if finding.value is not None:
+            yield value.sample(finding.value, *gpu, check.code)
+        if finding.since is not None and finding.state is not State.ENDED:
+            detail = finding.detail if finding.state is State.CONFIRMED else ""
+            yield since.sample(finding.since, *gpu, *facts, detail)
+        if accepted is not None:
+            words = (check.code, accepted.by, accepted.reason)
+            yield judgment.GPU_FINDING_ACCEPTED_UNTIL_TIMESTAMP_SECONDS.sample(accepted.until, *gpu, *words)
 
 
 def _state(verdict: Verdict) -> str | None:

@@ -14,11 +14,10 @@ from gpu_triage.cli.measure import measure
 from gpu_triage.driver.kernel.procfs import read_boot
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.findings.accepted import accept, compared, outgrown_text, valid
-from gpu_triage.judge.findings.check import Measure, Unit
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.saved import SAVED_FINDINGS, SavedLives
 from gpu_triage.judge.findings.states import Life
-from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Severity
+from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Measure, Severity, Unit
 from gpu_triage.judge.findings.verdicts import EXIT_SOUND, Verdict
 from gpu_triage.judge.report.headline import headline
 from gpu_triage.judge.report.machine_readable import render_json, render_lines, report_from_json

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.gathered import every
 
-from gpu_triage.judge.findings.check import Action, Measure, Unit, length_in_words
-from gpu_triage.judge.findings.table import BY_CODE, CHECKS, EXPLAINED_BY
+from gpu_triage.judge.findings.table import BY_CODE, CHECKS, EXPLAINED_BY, Action, Measure, Unit, length_in_words
 from gpu_triage.serve.handbook.pages import alert_names
 
 

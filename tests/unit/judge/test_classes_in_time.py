@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from types import MappingProxyType
 
 import pytest
-from tests.evidence import Key, Readings, evidence_of
-from tests.fed import GPU, MINUTE, Fed
+from tests.evidence import Key, Readings, steady
+from tests.fed import GPU, HOUR, MINUTE, Fed
 from tests.working_gpus import Card, judged
 
 from gpu_triage.judge.bottleneck.class_history import Soon
 from gpu_triage.judge.bottleneck.classes import Bottleneck
-from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.thresholds import (
     HELD_BYTES,
     HUNG_SECONDS,
@@ -201,6 +200,25 @@ def test_a_pause_says_how_long_it_has_lasted() -> None:
     host.run(WORK_SECONDS, 1.0)
     said = host.run(60.0, 0.0)
     assert (said.name, said.because) == ("compute", "pauses, for 60 s now; compute before that")
+
+
+@pytest.mark.parametrize(("more", "name"), [(NONE, "hung"), (STALLED, "storage")])
+def test_a_standstill_has_its_class_for_as_long_as_it_lasts(more: Readings, name: str) -> None:
+    """Longer than the hour after which nobody remembers that it worked."""
+    host = Host(60.0)
+    host.run(WORK_SECONDS, 1.0)
+    known = len(host.changes)
+    host.run(3 * HOUR, 0.0, more)
+    ((at, found),) = host.changes[known:]
+    assert (found, at - WORK_SECONDS <= HUNG_SECONDS + 30.0) == (name, True)
+    assert ("work.hung" in host.fed.codes()) == (name == "hung")
+
+
+def test_a_pause_has_no_bound() -> None:
+    host = Host()
+    gpm: Readings = {(spec, GPU): 0.9 for spec in GPM}
+    assert host.run(WORK_SECONDS, 1.0, gpm).bound is not None
+    assert host.run(10.0, 0.0, gpm).bound is None
 
 
 def test_a_class_that_is_held_keeps_its_own_words() -> None:
@@ -412,25 +430,30 @@ def test_work_that_ends_after_its_process_is_not_that_of_another(works_on_second
 
 
 @pytest.mark.parametrize(
-    ("code", "state", "lasted_seconds", "since", "holds", "is_urgent"),
+    ("code", "state", "lasted_seconds", "since", "holds", "urgency"),
     [
-        pytest.param(CODE, State.PENDING, 5 * MINUTE - 1, 1.0, True, False, id="less than five minutes"),
-        pytest.param(CODE, State.PENDING, 5 * MINUTE, 1.0, True, True, id="five minutes"),
-        pytest.param("nvlink.down", State.PENDING, 2.5 * MINUTE - 1, 1.0, True, False, id="less than half of its wait"),
-        pytest.param("nvlink.down", State.PENDING, 2.5 * MINUTE, 1.0, True, True, id="half of its wait"),
-        pytest.param(CODE, State.PENDING, 5 * MINUTE, 1.0, None, False, id="not observable, as after its job"),
-        pytest.param(CODE, State.CONFIRMED, 0.0, 1.0, None, True, id="confirmed, and not observable"),
-        pytest.param(CODE, State.CONFIRMED, 0.0, 1.0, True, True, id="confirmed"),
-        pytest.param(CODE, State.PENDING, 0.0, None, True, True, id="seen once"),
-        pytest.param("thermal.hw", State.PENDING, 0.0, 1.0, True, True, id="critical"),
+        pytest.param(CODE, State.PENDING, 5 * MINUTE - 1, 1.0, True, Severity.INFO, id="less than five minutes"),
+        pytest.param(CODE, State.PENDING, 5 * MINUTE, 1.0, True, Severity.WARNING, id="five minutes"),
+        pytest.param(
+            "nvlink.down", State.PENDING, 2.5 * MINUTE - 1, 1.0, True, Severity.INFO, id="nearly half of its wait"
+        ),
+        pytest.param("nvlink.down", State.PENDING, 2.5 * MINUTE, 1.0, True, Severity.WARNING, id="half of its wait"),
+        pytest.param(CODE, State.PENDING, 5 * MINUTE, 1.0, None, Severity.INFO, id="not observable, as after its job"),
+        pytest.param(CODE, State.CONFIRMED, 0.0, 1.0, None, Severity.WARNING, id="confirmed, and not observable"),
+        pytest.param(CODE, State.CONFIRMED, 0.0, 1.0, True, Severity.WARNING, id="confirmed"),
+        pytest.param(CODE, State.PENDING, 0.0, None, True, Severity.WARNING, id="seen once"),
+        pytest.param("gpu.lost", State.PENDING, 0.0, 1.0, True, Severity.WARNING, id="critical, and pending"),
+        pytest.param("gpu.lost", State.CONFIRMED, 0.0, 1.0, True, Severity.CRITICAL, id="critical now"),
+        pytest.param("gpu.lost", State.CONFIRMED, 0.0, 1.0, False, Severity.WARNING, id="critical, and repaired"),
+        pytest.param("gpu.lost", State.CONFIRMED, 0.0, 1.0, None, Severity.WARNING, id="critical, and unobservable"),
     ],
 )
-def test_a_pending_warning_is_urgent_once_it_is_likely_to_last(
-    code: str, state: State, lasted_seconds: float, since: float | None, *, holds: bool | None, is_urgent: bool
+def test_a_warning_is_urgent_once_it_is_likely_to_last_and_what_is_critical_while_it_holds(
+    code: str, state: State, lasted_seconds: float, since: float | None, *, holds: bool | None, urgency: Severity
 ) -> None:
     assert (BY_CODE[CODE].wait_seconds, BY_CODE["nvlink.down"].wait_seconds) == (20 * MINUTE, 5 * MINUTE)
     found = Finding(BY_CODE[code], "", state=state, lasted_seconds=lasted_seconds, since=since, holds=holds)
-    assert found.urgency is (Severity.WARNING if is_urgent else Severity.INFO)
+    assert found.urgency is urgency
 
 
 def test_a_host_is_to_be_watched_once_a_warning_is_likely_to_last() -> None:
@@ -461,28 +484,22 @@ def test_the_words_are_those_of_the_class_through_every_change() -> None:
 
 
 EDGE = 1e-3
+SECONDS_BUSY, SECONDS_OBSERVED = (
+    (spec, GPU) for spec in (activity.GPU_BUSY_SECONDS_TOTAL, activity.GPU_OBSERVED_SECONDS_TOTAL)
+)
+LITTLE_POWER: Readings = {(power.GPU_POWER_WATTS, GPU): 60.0, (power.GPU_POWER_LIMIT_WATTS, GPU): 300.0}
 
 
-def job(busy_seconds: float, observed_seconds: float) -> Iterator[Sample]:
-    yield presence.GPU_UP.sample(1, *GPU)
-    yield on_gpu.GPU_PROCESSES.sample(1, *GPU, "compute")
-    yield device_memory.GPU_MEMORY_USED_BYTES.sample(HELD_BYTES, *GPU)
-    yield power.GPU_POWER_WATTS.sample(60, *GPU)
-    yield power.GPU_POWER_LIMIT_WATTS.sample(300, *GPU)
-    yield activity.GPU_BUSY_SECONDS_TOTAL.sample(busy_seconds, *GPU)
-    yield activity.GPU_OBSERVED_SECONDS_TOTAL.sample(observed_seconds, *GPU)
-
-
-def seen(busy: float, observed: float) -> GpuEvidence:
-    """A GPU that was observed for a share of the time, and was busy for a share of that."""
-    at = {second: job(second * observed * busy, second * observed) for second in (0.0, 30.0, 60.0)}
-    return evidence_of(*at.items()).gpus[0]
+def seen(busy: float, observed: float) -> Readings:
+    """A GPU that is observed for a share of the time, and is busy for a share of that."""
+    return {**LITTLE_POWER, SECONDS_BUSY: busy * observed, SECONDS_OBSERVED: observed}
 
 
 @pytest.mark.parametrize("busy", [0.0, 0.3, 0.98])
 @pytest.mark.parametrize("observed", [1.0, 0.75, OBSERVED_SHARE, OBSERVED_SHARE - EDGE, 0.0])
 def test_shares_are_of_the_time_that_was_observed_if_that_is_most_of_it(observed: float, busy: float) -> None:
-    gpu = seen(busy, observed)
+    resident = {(presence.GPU_UP, GPU): 1.0, (on_gpu.GPU_PROCESSES, (*GPU, "compute")): 1.0}
+    (gpu,) = steady({**resident, (device_memory.GPU_MEMORY_USED_BYTES, GPU): HELD_BYTES, **seen(busy, observed)}).gpus
     if observed >= OBSERVED_SHARE:
         assert gpu.busy_share == pytest.approx(busy)
         assert (gpu.unobserved, gpu.under_load) == ("", busy >= 0.2)
@@ -492,24 +509,10 @@ def test_shares_are_of_the_time_that_was_observed_if_that_is_most_of_it(observed
         assert (gpu.under_load, gpu.loaded, gpu.held_idle) == (False, False, False)
 
 
-class Observed:
-    """A judged GPU that computes, and how much of what it does was observed."""
-
-    def __init__(self) -> None:
-        self.fed = Fed(5.0)
-        self._busy = self._observed = 0.0
-        assert self.run(2 * WINDOW_SECONDS, busy=0.98, observed=1.0)[-1] == "compute"
-
-    def run(self, seconds: float, busy: float, observed: float) -> list[str]:
-        """Its classes."""
-        names: list[str] = []
-        until = self.fed.seconds + seconds
-        while self.fed.seconds < until:
-            self.fed.see(job(self._busy, self._observed))
-            self._busy += 5.0 * busy * observed
-            self._observed += 5.0 * observed
-            names.append(gpu_of(self.fed).bottleneck.name)
-        return names
+def observed_host() -> Host:
+    host = Host()
+    assert host.run(2 * WINDOW_SECONDS, 0.98, seen(0.98, 1.0)).name == "compute"
+    return host
 
 
 @pytest.mark.parametrize(
@@ -517,26 +520,25 @@ class Observed:
     [(300.0, OBSERVED_SHARE + 0.05, "compute"), (UNKNOWN_SECONDS, 0.0, "compute"), (180.0, 0.0, "unattributed")],
 )
 def test_a_gpu_that_nobody_observes_has_no_class_in_the_end(seconds: float, observed: float, name: str) -> None:
-    gpu = Observed()
-    names = gpu.run(seconds, busy=0.98, observed=observed)
-    assert names[-1] == name
-    assert (set(names) == {"compute"}) == (name == "compute")
-    assert gpu_of(gpu.fed).bottleneck.because.startswith("not observed") == (name == "unattributed")
-    assert gpu.run(120, busy=0.98, observed=1.0)[-1] == "compute"
+    host = observed_host()
+    known = len(host.changes)
+    said = host.run(seconds, 0.98, seen(0.98, observed))
+    assert [each for _, each in host.changes[known:]] == [name] * (name != "compute")
+    assert said.because.startswith("not observed") == (name == "unattributed")
+    assert host.run(120, 0.98, seen(0.98, 1.0)).name == "compute"
 
 
 @pytest.mark.parametrize(
     ("observed", "hangs"), [pytest.param(1.0, True, id="observed"), pytest.param(0.1, False, id="not observed")]
 )
 def test_only_a_gpu_that_was_seen_idle_hangs(observed: float, hangs: bool) -> None:  # noqa: FBT001 - a table
-    gpu = Observed()
-    names = gpu.run(HUNG_SECONDS + 60, busy=0.0, observed=observed)
-    assert (names[-1] == "hung") == hangs
-    assert ("work.hung" in gpu.fed.codes()) == hangs
+    host = observed_host()
+    assert (host.run(HUNG_SECONDS + 60, 0.0, seen(0.0, observed)).name == "hung") == hangs
+    assert ("work.hung" in host.fed.codes()) == hangs
 
 
 def test_a_gap_in_a_hang_does_not_end_it() -> None:
-    gpu = Observed()
-    gpu.run(90, busy=0.0, observed=1.0)
-    gpu.run(20, busy=0.0, observed=0.0)
-    assert gpu.run(HUNG_SECONDS, busy=0.0, observed=1.0)[-1] == "hung"
+    host = observed_host()
+    for seconds, observed in ((90, 1.0), (20, 0.0), (HUNG_SECONDS, 1.0)):
+        host.run(seconds, 0.0, seen(0.0, observed))
+    assert host.now.name == "hung"

@@ -95,35 +95,3 @@ def test_each_kind_of_job_is_named_everywhere(tmp_path: Path) -> None:
     for words in ("memory-bound: 8", "neither compute- nor memory-bound: tensor", "compute-bound: tensor cores 4"):
         assert words in " ".join(text.split())
         assert words in page
-
-
-@pytest.mark.full
-@pytest.mark.slow
-def test_nothing_is_claimed_outside_the_class_or_in_a_pause(tmp_path: Path) -> None:
-    pause = load("utilization = 0.0", at=100, until=160)
-    starved = load("utilization = 0.3, jitter = 0.0", at=100, until=400, gpu=1)
-    with judged(scenario_with(tmp_path, "h100-8", pause, starved), LEAN) as seen:
-        seen.run_to(95)
-        assert published(seen).keys() >= {"0", "1"}
-        seen.run_to(140)
-        assert seen.classes()["0"] == "compute"
-        assert "0" not in published(seen)
-        seen.run_to(320)
-        assert seen.classes()["1"] != "compute"
-        assert "0" in published(seen)
-        assert "1" not in published(seen)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("host", ["dual-a10", "h100-mig"])
-def test_a_gpu_that_does_not_report_its_activity_has_no_bound(host: str, tmp_path: Path) -> None:
-    with judged(scenario_with(tmp_path, host), LEAN) as seen:
-        seen.run_to(90)
-        assert "compute" in seen.classes().values()
-        whole = {gpu.gpu for gpu in seen.report.gpus if gpu.bottleneck.bound is not None}
-        assert published(seen).keys() == whole
-        partitioned = {labels["gpu"] for labels, value in seen.running.series("gpu_mig_mode") if value == 1}
-        assert not partitioned & whole
-        if host == "dual-a10":
-            assert whole == set()
-            assert "and nothing holds it back" in seen.report.gpus[1].bottleneck.because

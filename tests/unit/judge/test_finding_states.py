@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.judged import judged
-from tests.rig import only, pair_with, scenario_with
+from tests.rig import only, scenario_with
 
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.past import Memory
@@ -25,7 +25,7 @@ from gpu_triage.judge.findings.states import (
 )
 from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Check
 from gpu_triage.judge.host_judge import HostJudge
-from gpu_triage.judge.report.report import JudgedHost, Report
+from gpu_triage.judge.report.report import JudgedHost
 from gpu_triage.machine import Moment
 
 WAIT, HOLD, WINDOW = 600.0, 900.0, 60.0
@@ -359,43 +359,18 @@ def test_on_any_course_the_times_agree_and_no_state_is_skipped(looks: Sequence[t
 
 
 NOW = 100_000.0
-MISSING = Finding(BY_CODE["gpu.missing"], "7 of 8", value=1)
 STEP = only("power", "recovery", "activity", "identity", sample_fast_seconds=5.0)
 
 
-def life(finding: Finding, unseen_seconds: float = 0.0) -> Life:
-    return Life(finding, State.CONFIRMED, 5000.0, 900.0, NOW - 20, NOW - 40, None, unseen_seconds=unseen_seconds)
-
-
-def judge_of(*lives: Life) -> HostJudge:
-    judge = HostJudge(JudgedHost("gpu-7", continuous=True), longest_gap_seconds=WINDOW)
-    judge.states.restore(lives)
-    return judge
-
-
-def look(judge: HostJudge, now: float) -> Report:
-    """What it says when nothing was read of any GPU or of the host."""
-    return judge.judge(HostEvidence(0.0, Moment(now, 1.7e9 + now), {}, Memory())).report
-
-
 def test_while_nothing_was_read_the_findings_of_before_stay_as_they_were() -> None:
-    judge = judge_of(life(HOT), life(MISSING))
+    missing = Finding(BY_CODE["gpu.missing"], "7 of 8", value=1)
+    judge = HostJudge(JudgedHost("gpu-7", continuous=True), longest_gap_seconds=WINDOW)
+    judge.states.restore(Life(each, CONFIRMED, 5000.0, 900.0, NOW - 20, NOW - 40, None) for each in (HOT, missing))
     for now in (NOW, NOW + 1, NOW + WINDOW - 1):
-        report = look(judge, now)
+        report = judge.judge(HostEvidence(0.0, Moment(now, 1.7e9 + now), {}, Memory())).report
         kept = {(each.check.code, each.state, each.lasted_seconds) for each in report.findings}
         assert kept == {("thermal.hw", CONFIRMED, 900.0), ("gpu.missing", CONFIRMED, 900.0)}
         assert report.ended == ()
-
-
-def test_a_gpu_that_stays_unread_keeps_its_finding_and_one_unseen_for_a_day_says_so() -> None:
-    judge = judge_of(life(HOT, unseen_seconds=UNSEEN_SECONDS - 100))
-    look(judge, NOW)
-    (finding,) = look(judge, NOW + 79).findings
-    assert finding.state is CONFIRMED
-    report = look(judge, NOW + 80)
-    assert report.findings == ()
-    (ended,) = report.ended
-    assert (ended.state, ended.measured, ended.end) == (ENDED, "hot", UNSEEN.value)
 
 
 ASKED = 'at = 20\nuntil = 100\ngpu = 0\neffect = { kind = "recovery_action", action = 1 }'
@@ -422,20 +397,3 @@ def test_what_a_reset_cured_is_over_with_the_reset(
         assert seen.running.value("gpu_finding_since_timestamp_seconds", gpu=gpu, code=code) is None, "it is over"
         (ended,) = (each for each in seen.report.ended if each.check.code == code)
         assert ended.end == EndReason.RESET.value
-
-
-GSP = 'at = 60\ngpu = 0\neffect = { kind = "xid", code = 119 }'
-AWAY = 'at = 120\nuntil = 600\neffect = { kind = "driver_not_loaded" }'
-EXPECTED = frozenset({"xid.119", "driver.unavailable"})
-
-
-@pytest.mark.slow
-def test_an_xid_and_the_absence_of_the_driver_that_it_took_with_it_end_together(tmp_path: Path) -> None:
-    """If the driver's finding was held for longer, the end of the Xid that explains it would let its page out."""
-    with judged(pair_with(tmp_path, "h100-8", GSP, AWAY), only("power", "activity", "identity")) as host:
-        host.run_to(595)
-        states = []
-        for second in range(595, 720, 5):
-            host.run_to(second)
-            states.append(EXPECTED & {code for (_, code), state in host.findings().items() if state is CONFIRMED})
-    assert list(dict.fromkeys(states)) == [EXPECTED, set()]

@@ -32,17 +32,11 @@ LEAN = only(
 )
 """What classes are made of."""
 QUICK = replace(LEAN, sample_fast_seconds=5.0)
-COARSE = replace(LEAN, sample_fast_seconds=15.0, sample_medium_seconds=15.0)
-MINUTELY = replace(LEAN, sample_fast_seconds=60.0, sample_medium_seconds=60.0, sample_slow_seconds=600.0)
 
 
 def play(tmp_path: Path, *events: str) -> Scenario:
     """Two busy GPUs and what happens to them."""
     return scenario_with(tmp_path, BUSY_PAIR, *events)
-
-
-def rest(at: int, until: int, gpu: int = 0) -> str:
-    return f'at = {at}\nuntil = {until}\ngpu = {gpu}\neffect = {{ kind = "load", utilization = 0.0 }}'
 
 
 def host(at: int, until: int, effect: str) -> str:
@@ -66,40 +60,6 @@ def test_every_class_counts_from_0_and_all_add_up_to_the_time_judged(tmp_path: P
             spent, lately = seen.seconds(verdict.gpu), verdict.bottleneck.lately
             assert sum(lately.values()) == pytest.approx(1)
             assert lately["storage"] == pytest.approx(spent["storage"] / sum(spent.values()), abs=0.03)
-
-
-@pytest.mark.full
-def test_storage_that_nobody_writes_to_is_waited_for_even_at_a_standstill(tmp_path: Path) -> None:
-    dead = (rest(300, 8000), host(300, 8000, 'kind = "pressure", resource = "io", some = 0.95, full = 0.9'))
-    with judged(play(tmp_path, *dead), MINUTELY) as seen:
-        seen.run_to(5000)
-        assert seen.entered("0", "storage") <= 420
-        assert {name for at, name in seen.changes["0"] if at > 420} <= {"storage"}, "never hung, however long"
-
-
-def test_a_job_that_stops_is_hung_within_five_minutes_and_never_one_that_never_worked(tmp_path: Path) -> None:
-    with judged(play(tmp_path, rest(300, 900), rest(0, 2000, gpu=1)), COARSE) as seen:
-        seen.run_to(890)
-        assert 520 < seen.entered("0", "hung") <= 600
-        assert [name for at, name in seen.changes["0"] if at > 600] == []
-        assert "work.hung" in seen.report.gpus[0].codes
-        assert seen.report.gpus[0].verdict.value == "watch"
-        seen.run_to(1500)
-        assert seen.entered("0", "compute", after=900) <= 990
-        assert [name for at, name in seen.changes["0"] if at > 900] == ["compute"], "in its true class at once"
-        assert "hung" not in {name for _, name in seen.changes["1"]}
-
-
-@pytest.mark.full
-def test_a_hang_stays_one_for_as_long_as_it_lasts(tmp_path: Path) -> None:
-    """Longer than the two hours after which nobody remembers that it worked."""
-    hours = 3600
-    with judged(play(tmp_path, rest(300, 4 * hours)), MINUTELY) as seen:
-        seen.run_to(2.5 * hours)
-        assert seen.entered("0", "hung") <= 660
-        assert [name for at, name in seen.changes["0"] if at > 660] == []
-        assert seen.seconds("0")["hung"] > 2 * hours
-        assert "work.hung" in seen.report.gpus[0].codes
 
 
 def test_a_released_gpu_is_idle_and_has_no_verdict() -> None:
@@ -178,30 +138,6 @@ def test_a_repaired_gpu_is_not_drained_again_while_its_page_is_held(tmp_path: Pa
         assert (lost(running).holds, acts(running)) == (False, False)
         running.run_to(300 + BY_CODE["gpu.lost"].hold_seconds + 30)
         assert running.value("gpu_finding", code="gpu.lost") == State.ENDED
-
-
-def test_a_gpu_that_flaps_is_acted_on_whenever_it_fails_and_is_one_incident(tmp_path: Path) -> None:
-    falls = [(60 + 240 * number, 120 + 240 * number) for number in range(3)]
-    with rig(pair_with(tmp_path, "h100-8", *(hang(*fall) for fall in falls)), GPUS_ALONE) as running:
-        for begin, end in falls:
-            running.run_to(begin + 30)
-            assert acts(running)
-            running.run_to(end + SOON)
-            assert not acts(running)
-        since = lost(running).since
-        assert since is not None
-        assert since - (running.clock.now().wall - running.elapsed) == pytest.approx(falls[0][0], abs=15)
-
-
-def test_what_nobody_can_observe_now_is_not_acted_on(tmp_path: Path) -> None:
-    gone = 'at = 60\ngpu = 1\neffect = { kind = "removed" }'
-    with rig(pair_with(tmp_path, "h100-8", gone), GPUS_ALONE) as running:
-        running.run_to(120)
-        assert acts(running)
-        running.sampler.release()
-        running.run(SOON)
-        assert [each.holds for each in running.report.findings if each.check.code == "gpu.lost"] == [None]
-        assert running.report.verdict is not Verdict.DRAIN
 
 
 OF_JOBS = only(

@@ -12,9 +12,8 @@ from tests.evidence import evidence_of
 from tests.status_pages import body_of
 
 from gpu_triage.errors import ConfigError
-from gpu_triage.judge.findings.check import Limit, Unit
 from gpu_triage.judge.findings.settings import DEFAULT_SETTINGS, LIMITS, JudgeSettings, judge_settings, settable, shown
-from gpu_triage.judge.findings.table import BY_CODE, CHECKS
+from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Limit, Unit
 from gpu_triage.judge.host_judge import HostJudge, SettingsSource
 from gpu_triage.judge.report.machine_readable import render_json
 from gpu_triage.judge.report.report import JudgedHost, Report

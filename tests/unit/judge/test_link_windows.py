@@ -5,13 +5,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.evidence import Key, Readings, steady
 from tests.fed import GPU, HOUR, MINUTE, Fed, Total, after, loaded
 from tests.judged import HOST, judged
 from tests.parts import some
 from tests.rig import only, three_with
 
+from gpu_triage.judge.conditions.host import judge_host
 from gpu_triage.judge.findings.finding import State
 from gpu_triage.read.gpu import nvlink, pcie
+from gpu_triage.read.host import infiniband
 from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL, GPU_HOST_INFINIBAND_UP
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage_simulator import Scenario
@@ -134,6 +137,28 @@ def test_a_port_that_was_up_and_is_down_is_found_and_one_without_a_cable_is_not(
     assert [state for _, state in changes] == ["pending", "confirmed"]
     assert changes[-1][0] == pytest.approx(900, abs=20)
     assert fed.finding("network.port_down").measured == "was up, and is down: mlx5_0:1"
+
+
+PORT = ("mlx5_3", "1")
+LINKED: Readings = {(infiniband.GPU_HOST_INFINIBAND_PHYSICAL_STATE, PORT): infiniband.PORT_LINK_UP}
+SLOW: Key = (infiniband.GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO, PORT)
+ALONE: Key = (infiniband.GPU_HOST_INFINIBAND_GID_MISSING, PORT)
+UP: Key = (infiniband.GPU_HOST_INFINIBAND_UP, PORT)
+
+
+@pytest.mark.parametrize(
+    ("readings", "found"),
+    [
+        ({SLOW: 0.5}, {"network.port_slow": "mlx5_3:1 at 50% of the rate that it should have"}),
+        ({SLOW: 1.0, ALONE: 0.0, UP: 0.0}, {}),
+        ({ALONE: 1.0}, {"network.gid_missing": "without a RoCE v2 address: mlx5_3 port 1"}),
+        ({**LINKED, UP: 0.0}, {"network.port_waiting": "link up and port not active: mlx5_3:1"}),
+        ({**LINKED, UP: 1.0}, {}),
+        (LINKED, {}),
+    ],
+)
+def test_a_port_is_told_by_what_it_lacks(readings: Readings, found: dict[str, str]) -> None:
+    assert {each.check.code: each.measured for each in judge_host(steady(readings))} == found
 
 
 def recovering(recoveries: Callable[[float, int], int], *, replays: bool = False, rate: float = 0.0) -> Series:

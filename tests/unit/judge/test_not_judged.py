@@ -14,8 +14,8 @@ from tests.one_shot import look_at, with_life
 from tests.rig import only, pair, pair_with, rig, scenario_with, three
 
 from gpu_triage.cli.measure import measure
-from gpu_triage.judge.findings.finding import Finding, State
-from gpu_triage.judge.findings.table import BY_CODE, Area
+from gpu_triage.judge.findings.finding import State
+from gpu_triage.judge.findings.table import Area
 from gpu_triage.judge.report.machine_readable import render_json, report_from_json
 from gpu_triage.judge.report.report import Report
 from gpu_triage.judge.report.text import render_text
@@ -133,15 +133,6 @@ TO_COME = "warning pcie.width  GPU 0: {} (has lasted 40 s of 10 min; then critic
 def test_a_finding_says_where_it_stands(ailing: Report, life: dict[str, object], said: str) -> None:
     lines = [line.strip() for line in unstyle(render_text(with_life(ailing, "pcie.width", **life))).splitlines()]
     assert said.format("8 of 16 lanes under load, at 0000:65:00.0") in lines
-
-
-def test_what_ended_lately_is_listed_apart(ailing: Report) -> None:
-    over = Finding(BY_CODE["thermal.hw"], "hot", "1", "GPU-b", value=0.25, state=State.ENDED, ended_at=5.0, end="gone")
-    document = json.loads(render_json(replace(ailing, ended=(over,))))
-    (ended,) = document["ended"]
-    assert "thermal.hw" not in {each["code"] for each in document["findings"]}
-    assert (ended["state"], ended["ended_at"], ended["end"], ended["value"]) == ("ended", 5, "gone", 0.25)
-    assert set(ended) == set(document["findings"][0])
 
 
 SEEN_AT = (40.0, 60.0, 80.0, 100.0)

@@ -1,26 +1,17 @@
 """What is remembered of sums and counters, how exactly, and in how much memory."""
 
-import ast
-import tracemalloc
 from collections.abc import Iterable
-from pathlib import Path
 
 import pytest
 from tests.evidence import evidence_of
 
-from gpu_triage.judge.evidence import history
-from gpu_triage.judge.evidence.history import _NOT_JUDGED
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.past import DAY_SECONDS, Amount, Counted, Memory, Past
 from gpu_triage.judge.evidence.series import Series
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_SIMULATED
 from gpu_triage.read.gpu.activity import GPU_BUSY_SECONDS_TOTAL
-from gpu_triage.read.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
 from gpu_triage.read.gpu.power import GPU_POWER_WATTS
 from gpu_triage.read.metrics.metric import MetricSpec
-from gpu_triage.read.registry import METRICS
-
-MIB = 1024**2
 
 
 def wobbling(past: Past, seconds: float, step: float) -> None:
@@ -99,32 +90,6 @@ def test_of_too_many_the_oldest_is_forgotten() -> None:
     assert memory.over("1099", "some", 60.0) == Amount(1.0, 5.0)
 
 
-@pytest.mark.full
-@pytest.mark.slow
-def test_a_day_of_eight_busy_gpus_takes_little_memory() -> None:
-    """Thirty sums of a quarter of an hour, two of two hours and one counter of a day a GPU, none of them even."""
-    labels = [(str(gpu), f"GPU-{gpu}", "corrected") for gpu in range(8)]
-    memory, total = Memory(), 0.0
-    tracemalloc.start()
-    try:
-        for number in range(int(DAY_SECONDS / 60)):
-            now, total = number * 60.0, total + number % 5
-            for series in labels:
-                memory.count(GPU_ECC_VOLATILE_ERRORS_TOTAL, series, (now, total), DAY_SECONDS)
-        for number in range(300):
-            for gpu in range(8):
-                for name in range(30):
-                    memory.note(str(gpu), name, 5.0, (number + name) % 7)
-        for number in range(200):
-            for gpu in range(8):
-                for share in ("held", "busy"):
-                    memory.note(str(gpu), share, 60.0, number % 7, 7200.0)
-        taken, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert taken <= 1.5 * MIB
-
-
 GPU = ("0", "GPU-a")
 
 
@@ -193,22 +158,3 @@ def test_the_window_stays_small_however_long_it_runs() -> None:
     moving = [(float(at), float(at)) for at in range(0, 3600, 5)]
     ((_, points),) = seen(GPU_POWER_WATTS, *moving)._matching(GPU_POWER_WATTS, {})
     assert len(points) <= 2 * (60 // 5 + 2)
-
-
-PACKAGE = Path(history.__file__).parents[2]
-
-
-@pytest.mark.slow
-def test_what_is_left_out_of_the_evidence_nobody_asks_for() -> None:
-    constants = {spec.name.upper() for spec in METRICS if spec in _NOT_JUDGED}
-    assert len(constants) == len(_NOT_JUDGED)
-    files = [path for folder in ("judge", "cli", "serve") for path in (PACKAGE / folder).rglob("*.py")]
-    asked = {
-        (path.name, name)
-        for path in files
-        if path != Path(history.__file__)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        for name in (getattr(node, "id", ""), getattr(node, "attr", ""))
-        if name in constants
-    }
-    assert asked == set()

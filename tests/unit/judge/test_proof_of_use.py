@@ -426,6 +426,7 @@ ROWS = (
     Row("storage", IN_IO, IO, busy=0.3),
     Row("storage", BLOCKED, FEW, busy=0.3, more=RUNS),
     Row("cpu", (cpu.GPU_HOST_CPU_BUSIEST_RATIO, ("0",)), FULL, busy=0.3, more=FULL_CPU),
+    Row("cpu", (cpu.GPU_HOST_CPU_SHARED_BUSY_RATIO, ("0",)), limit("cpu.starved", "node"), busy=0.3, more=IDLE_CPUS),
     Row("network", RECEIVED, limit("network.starved", "line_rate") * 1e9, busy=0.3, more=LINE_RATE),
     Row("network", SENT_AGAIN, LOST * 1000, busy=0.3, more=tcp(1000.0, None)),
     *(

@@ -1,18 +1,12 @@
 """The file of findings: what is written is read, and nothing that is wrong in it is believed."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import product
-from math import inf
-from types import MappingProxyType
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.evidence import Readings, steady
-from tests.rig import rig, three
 
 from gpu_triage.documents.saved_state import MOST_BYTES
 from gpu_triage.errors import DocumentError
@@ -21,25 +15,18 @@ from gpu_triage.judge.conditions.health import judge_health
 from gpu_triage.judge.conditions.host import judge_host
 from gpu_triage.judge.conditions.links import judge_links
 from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.evidence.observed import READS
-from gpu_triage.judge.evidence.past import DAY_SECONDS, MOST_LINKS, Memory, WidestLink, WidestLinks
-from gpu_triage.judge.evidence.series import Group, Labels
+from gpu_triage.judge.evidence.past import MOST_LINKS, WidestLink, WidestLinks
 from gpu_triage.judge.evidence.thresholds import WINDOW_PARTS
 from gpu_triage.judge.findings.finding import Finding, KnownGpus, State, of_host
 from gpu_triage.judge.findings.saved import SAVE_SECONDS, SAVED_FINDINGS, KeptFindings, SavedLives
 from gpu_triage.judge.findings.states import MOST_FINDINGS, EndReason, FindingStates, Life, Part
-from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Check
-from gpu_triage.judge.host_judge import HostJudge, _reading
+from gpu_triage.judge.findings.table import BY_CODE
+from gpu_triage.judge.host_judge import HostJudge, published
 from gpu_triage.judge.report.report import JudgedHost
-from gpu_triage.machine import Moment
-from gpu_triage.options.config import Config
+from gpu_triage.read.exporter.judgment import GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS as SINCE
 from gpu_triage.read.gpu import pcie, power
-from gpu_triage.read.gpu.identity import GPU_INFO
-from gpu_triage.read.gpu.modes import GPU_VGPU_LICENSE_STATE
-from gpu_triage.read.gpu.nvlink import GPU_C2C_LINKS_UP
-from gpu_triage.read.gpu.presence import GPU_DEVICES, GPU_ERROR_INFO, GPU_UP
+from gpu_triage.read.gpu.presence import GPU_DEVICES, GPU_UP
 from gpu_triage.read.host import infiniband, kernel_log
-from gpu_triage.read.metrics.metric import GPU_LABELS, MetricSpec
 from gpu_triage.read.xid.xid_metrics import GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS
 
 HOT = Finding(BY_CODE["thermal.hw"], "throttled 50 % at 91 °C", "3", "GPU-a", value=0.5)
@@ -158,22 +145,6 @@ def test_of_too_many_entries_the_last_are_used() -> None:
     assert len(refused) == 1
 
 
-JUNK = st.recursive(
-    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3),
-    max_leaves=8,
-)
-
-
-@given(key=st.sampled_from(sorted(json.loads(SAVED_FINDINGS.encode(SAVED))["findings"][0])), value=JUNK)
-def test_with_any_junk_in_an_entry_the_others_are_read_and_the_times_agree(key: str, value: object) -> None:
-    memory, _ = decoded(entry(**{key: value}))
-    assert memory.lives[-2:] == (OVER, SLOT)
-    for life in memory.lives:
-        assert 0 <= life.began_at <= life.seen_at
-        assert life.lasted_seconds <= life.seen_at - life.began_at + 1
-
-
 class Saved:
     """The states of findings with what is kept of them."""
 
@@ -228,7 +199,7 @@ def test_it_is_restored_in_the_same_boot_only(saved_in: str, boot: str, restored
 
 def test_the_most_lanes_of_a_link_outlast_a_restart_in_the_same_boot() -> None:
     saved = Saved()
-    saved.widest.see([LINK, LINK._replace(lanes=8)])
+    saved.widest.see([LINK, replace(LINK, lanes=8)])
     assert saved.judge(0.0) is True
     assert saved.judge(5.0) is False
     assert saved.kept.memory.links == (LINK,)
@@ -242,14 +213,14 @@ def test_the_most_lanes_of_a_link_outlast_a_restart_in_the_same_boot() -> None:
 
 @pytest.mark.parametrize(("changes", "told"), [({"lanes": 7}, "lanes: is 7"), ({"gpu": 3}, "gpu: is 3")])
 def test_a_wrong_link_costs_that_link(changes: dict[str, Any], told: str) -> None:
-    memory, (line,) = decoded(document(links=[LINK._asdict() | changes, LINK._asdict()]))
+    memory, (line,) = decoded(document(links=[asdict(LINK) | changes, asdict(LINK)]))
     assert memory == SAVED
     assert line.startswith(f"findings.json: links[0].{told}")
 
 
 def test_of_too_many_links_the_first_are_forgotten() -> None:
     widest = WidestLinks()
-    widest.see(LINK._replace(gpu=f"GPU-{number}") for number in range(MOST_LINKS + 2))
+    widest.see(replace(LINK, gpu=f"GPU-{number}") for number in range(MOST_LINKS + 2))
     assert [len(widest.all), widest.all[0].gpu] == [MOST_LINKS, "GPU-2"]
 
 
@@ -263,15 +234,6 @@ def test_what_is_not_on_disk_is_named() -> None:
     assert saved.kept.not_in(pending) == ["thermal.hw of GPU 3"]
 
 
-BEGIN, STEP, WINDOW = 130.0, 60.0, 60.0
-LONGEST = max(check.wait_seconds for check in CHECKS), max(check.hold_seconds for check in CHECKS)
-INDEX = "1"
-AT_REST = "pcie.generation_low"
-"""The only kind that cannot be observed on a busy GPU."""
-FINE = MappingProxyType({GPU_VGPU_LICENSE_STATE: GPU_VGPU_LICENSE_STATE.value_of("licensed"), GPU_C2C_LINKS_UP: 10})
-"""What GPUs that have it report when it is fine; of others it is 0."""
-
-
 class Gpu(NamedTuple):
     """The GPU as it is known; without an index, the driver does not show it."""
 
@@ -280,113 +242,14 @@ class Gpu(NamedTuple):
     pci_bus_id: str = ""
 
 
-@pytest.fixture(scope="module")
-def healthy() -> HostEvidence:
-    """A host with three busy GPUs that report whatever a finding may be based on."""
-    with rig(three("h100-8"), Config()) as running:
-        running.run_to(BEGIN)
-        assert running.judge.latest is not None
-        host = running.judge.latest.host
-    index = {spec: dict(groups) for spec, groups in host.index.items()}
-    for spec in set(READS.values()) - index.keys():
-        owner = (host.gpus[1].gpu, host.gpus[1].uuid) if spec.labels[:2] == GPU_LABELS else ()
-        labels = (*owner, *(next(iter(spec.label_values.get(name, ())), "x") for name in spec.labels[len(owner) :]))
-        index[spec] = {owner: {labels: (host.at.monotonic, float(FINE.get(spec, 0)))}}
-    return replace(host, index=index)
-
-
-def known_as(healthy: HostEvidence, gpu: Gpu) -> HostEvidence:
-    """The host when its second GPU is known as this; without a UUID, it does not answer."""
-    if gpu.uuid:
-        return healthy
-    own = (healthy.gpus[1].gpu, healthy.gpus[1].uuid)
-    index: dict[MetricSpec, Mapping[Labels, Group]] = {
-        spec: {labels: group for labels, group in groups.items() if labels != own}
-        for spec, groups in healthy.index.items()
-    }
-    if gpu.gpu:
-        names = (gpu.gpu, "")
-        facts = [(GPU_UP, names, 0.0), (GPU_ERROR_INFO, (*names, "lost"), 1.0)]
-        if gpu.pci_bus_id:
-            facts.append((GPU_INFO, (*names, "", gpu.pci_bus_id, *[""] * 6), 1.0))
-        for spec, labels, value in facts:
-            index[spec] = {**index.get(spec, {}), names: {labels: (healthy.at.monotonic, value)}}
-    return replace(healthy, index=index)
-
-
-class Course:
-    """The judge on a host with a fault of every kind at once."""
-
-    def __init__(self, healthy: HostEvidence) -> None:
-        memory = Memory()
-        memory.seconds = 2 * DAY_SECONDS
-        self.healthy = replace(healthy, memory=memory)
-        self.now = healthy.at.monotonic
-        self.judge = HostJudge(JudgedHost("host", continuous=True))
-        self.ends: set[EndReason] = set()
-
-    def restart(self) -> None:
-        saved = SAVED_FINDINGS.encode(SavedLives("boot", self.judge.states.lives))
-        self.judge = HostJudge(JudgedHost("host", continuous=True))
-        self.judge.states.restore(SAVED_FINDINGS.decode(saved, "findings.json", 0.0).memory.lives)
-
-    def look(self, gpu: Gpu, found: Sequence[Finding] = (), after: float = STEP) -> list[Life]:
-        """Judge after some seconds; returns the pending and confirmed lives of the GPU and of the host."""
-        self.now += after
-        began = self.healthy.at
-        host = replace(known_as(self.healthy, gpu), at=Moment(self.now, began.wall + self.now - began.monotonic))
-        self.judge.judge(host, more=found)
-        lives = self.judge.states.lives
-        self.ends |= {life.end for life in lives if life.end is not None}
-        others = {each.uuid for each in self.healthy.gpus} - {self.healthy.gpus[1].uuid}
-        return [life for life in lives if life.state is not State.ENDED and life.finding.uuid not in others]
-
-
-def made(check: Check, gpu: str = "", uuid: str = "", pci_bus_id: str = "") -> Finding:
-    return Finding(check, "x", gpu or None, uuid, pci_bus_id, value=None if check.measure is None else 1.0)
-
-
-KNOWN = ("UUID", "address", "slot", "index")
-COURSES = (*((each,) for each in KNOWN), *product(KNOWN[:3], repeat=2), ("index", "index"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("course", COURSES, ids=" then ".join)
-def test_a_finding_of_any_kind_ends_in_its_hold_once_its_gpu_is_repaired(
-    healthy: HostEvidence, course: tuple[str, ...]
-) -> None:
-    """The exporter is restarted between the two parts of a course; one of one part is of its first start."""
-    whole = Gpu(INDEX, healthy.gpus[1].uuid, healthy.gpus[1].pci_bus_id)
-    gpus = {
-        "UUID": whole,
-        "address": whole._replace(uuid=""),
-        "slot": Gpu(pci_bus_id=whole.pci_bus_id),
-        "index": Gpu(INDEX),
-    }
-    running = Course(healthy)
-    for number, known in enumerate(course):
-        if number:
-            running.restart()
-        gpu = gpus[known]
-        found = [made(check, *(() if check.of_host else gpu)) for check in CHECKS]
-        running.look(gpu, found)
-        lives = running.look(gpu, found, after=LONGEST[0])
-        assert {life.state for life in lives} == {State.CONFIRMED}
-        assert len(lives) == len(CHECKS), "one of each kind"
-    repaired_at, over_at = running.now, dict[str, float]()
-    while running.now < repaired_at + WINDOW + LONGEST[1] + 2 * STEP:
-        codes = [life.finding.check.code for life in running.look(whole)]
-        assert len(set(codes)) == len(codes)
-        over_at |= {check.code: running.now for check in CHECKS if check.code not in {*over_at, *codes}}
-    lasted = {check: over_at.get(check.code, inf) - repaired_at for check in CHECKS if check.code != AT_REST}
-    assert [check.code for check, seconds in lasted.items() if seconds > WINDOW + check.hold_seconds + 2 * STEP] == []
-    assert running.ends <= {EndReason.GONE, EndReason.MOVED}
+def made(code: str, gpu: Gpu) -> Finding:
+    return Finding(BY_CODE[code], "x", *gpu)
 
 
 X = Gpu("1", "GPU-x", "0000:b3:00.0")
 Y = Gpu("0", "GPU-y", "0000:65:00.0")
 UNNAMED = X._replace(uuid="")
-LATCHED, WAITS = made(BY_CODE["gpu.lost"], *X), made(BY_CODE["thermal.hw"], *X)
+LATCHED, WAITS = made("gpu.lost", X), made("thermal.hw", X)
 AT_SLOT = Finding(BY_CODE["gpu.lost"], "x", pci_bus_id=X.pci_bus_id)
 
 
@@ -454,7 +317,7 @@ def test_a_board_that_has_moved_to_another_slot_keeps_its_findings() -> None:
 def test_the_index_of_a_gpu_that_is_gone_is_not_taken_for_the_gpu() -> None:
     """The driver numbers the others anew."""
     states, lost = FindingStates(), replace(LATCHED, gpu="0", uuid="", pci_bus_id=Y.pci_bus_id)
-    other = made(BY_CODE["recovery.action"], *X)
+    other = made("recovery.action", X)
     judged(states, 0.0, [Y._replace(uuid=""), X], lost, other)
     assert judged(states, 5.0, [X._replace(gpu="0")]) == [lost, replace(other, gpu="0")]
     assert ends(states) == []
@@ -526,6 +389,6 @@ def test_a_detail_is_published_once_confirmed_and_then_kept() -> None:
         host = steady({})
         host = replace(host, at=replace(host.at, monotonic=host.at.monotonic + 5.0 * number))
         more = [of_host("storage.nvme", "", 1, f"{heat} °C"), of_host("network.port_slow", "", 1, f"{heat} °C")]
-        published = _reading(judge.judge(host, more=more).report).findings
-        details += [{each.code: each.detail for each in published}]
+        begun = [each for each in published(judge.judge(host, more=more).report) if each.spec is SINCE]
+        details += [{each.labels[0]: each.labels[-1] for each in begun}]
     assert details == [{"storage.nvme": "87 °C", "network.port_slow": ""}] * 2

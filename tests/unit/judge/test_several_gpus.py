@@ -8,8 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 import pytest
 from tests.evidence import evidence_of, report_of
 from tests.fed import MINUTE, Fed, Total, loaded
+from tests.working_gpus import Card, judged
 
-from gpu_triage.judge.conditions.clocks import judge_clocks, judge_stragglers
+from gpu_triage.judge.conditions.clocks import judge_clocks
+from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.report.report import Report
 from gpu_triage.read.gpu import activity, identity, power, presence, throttle
 from gpu_triage.read.metrics.metric import Sample
@@ -20,13 +22,8 @@ from gpu_triage.sampler.host_gpus import BLOCKED_BEHIND, DRIVER_UNAVAILABLE
 MODEL = ("NVIDIA H100 80GB HBM3", "", "", "", "hopper", "9.0", "", "")
 
 
-def busy_at(clocks_mhz: tuple[int, ...]) -> Iterator[Sample]:
-    """Fully busy GPUs of one model, at these SM clocks."""
-    gpus = [(str(index), f"GPU-{index}") for index in range(len(clocks_mhz))]
-    yield from (presence.GPU_UP.sample(1, *gpu) for gpu in gpus)
-    yield from (identity.GPU_INFO.sample(1, *gpu, *MODEL) for gpu in gpus)
-    yield from (activity.GPU_SM_UTILIZATION_RATIO.sample(1.0, *gpu) for gpu in gpus)
-    yield from (power.GPU_CLOCK_HERTZ.sample(mhz * 1e6, *gpu, "sm") for gpu, mhz in zip(gpus, clocks_mhz, strict=True))
+def about_clocks(*cards: Card) -> list[Finding]:
+    return [each for each in judged(*cards).findings if each.check.code.startswith("clock.")]
 
 
 @pytest.mark.parametrize(
@@ -41,8 +38,7 @@ def busy_at(clocks_mhz: tuple[int, ...]) -> Iterator[Sample]:
 def test_a_straggler_is_slower_than_the_median_of_the_busy_gpus(
     clocks_mhz: tuple[int, ...], median_mhz: int, stragglers: list[str]
 ) -> None:
-    host = evidence_of((0.0, tuple(busy_at(clocks_mhz))))
-    found = list(judge_stragglers(host))
+    found = about_clocks(*(Card(mhz=each) for each in clocks_mhz))
     assert [each.gpu for each in found] == stragglers
     assert all(f"median {median_mhz} MHz" in each.measured for each in found)
 
@@ -93,49 +89,27 @@ def test_the_pauses_of_a_job_do_not_restart_the_wait(paused: range) -> None:
     assert fed.state("clock.straggler") == "confirmed"
 
 
-def peers(at: float, **first: float) -> Iterator[Sample]:
-    """Four busy GPUs of one model, of which the first differs: its clock, its power, and what holds its clocks."""
-    for index in range(4):
-        gpu = (str(index), f"GPU-{index}")
-        own = first if index == 0 else {}
-        yield from loaded(at, gpu=gpu)
-        yield identity.GPU_INFO.sample(1, *gpu, *MODEL)
-        yield power.GPU_CLOCK_HERTZ.sample(own.get("clock", 1980e6), *gpu, "sm")
-        yield power.GPU_POWER_WATTS.sample(own.get("power", 600.0), *gpu)
-        yield throttle.GPU_THROTTLE_SECONDS_TOTAL.sample(own.get("held", 0.0), *gpu, "applications_clocks")
-        yield throttle.GPU_THROTTLE_SECONDS_TOTAL.sample(own.get("hot", 0.0), *gpu, "hw_thermal")
-        yield throttle.GPU_THROTTLE_SECONDS_TOTAL.sample(own.get("capped", 0.0), *gpu, "sw_power_cap")
-        yield power.GPU_POWER_LIMIT_WATTS.sample(own.get("limit", 700.0), *gpu)
-        yield power.GPU_POWER_DEFAULT_LIMIT_WATTS.sample(700.0, *gpu)
-        if "target" in own:
-            yield power.GPU_CLOCK_TARGET_HERTZ.sample(own["target"], *gpu, "sm")
-            yield power.GPU_CLOCK_DEFAULT_HERTZ.sample(1980e6, *gpu, "sm")
-
-
-LOWERED = {"clock": 1700e6, "power": 500.0, "capped": 55.0, "limit": 500.0}
+SLOW = Card(mhz=1800.0)
+LOWERED = Card(1800.0, {"sw_power_cap": 0.9}, 210.0, more={power.GPU_POWER_LIMIT_WATTS: 212.0})
 
 
 @pytest.mark.parametrize(
     ("first", "codes"),
     [
-        pytest.param({"clock": 1700e6}, ["clock.straggler"], id="slower"),
-        pytest.param({"clock": 1800e6}, [], id="less than a tenth slower"),
-        pytest.param({"clock": 1700e6, "held": 31.0}, ["clock.policy"], id="locked"),
-        pytest.param({"clock": 1700e6, "held": 29.0}, ["clock.straggler"], id="locked for less than half of the time"),
-        pytest.param({"clock": 1700e6, "target": 1700e6}, ["clock.policy"], id="its setting is told as that"),
-        pytest.param({"clock": 1700e6, "power": 350.0}, [], id="lighter work"),
-        pytest.param({"clock": 1700e6, "power": 370.0}, ["clock.straggler"], id="work that is not much lighter"),
-        pytest.param({"clock": 1700e6, "power": 700.0, "capped": 55.0}, [], id="harder work, at the default limit"),
-        pytest.param({"clock": 1700e6, "power": 700.0, "capped": 3.0}, ["clock.straggler"], id="rarely at its limit"),
-        pytest.param(LOWERED, ["clock.straggler"], id="lowered limit"),
-        pytest.param({"clock": 1700e6, "power": 350.0, "hot": 6.0}, ["clock.straggler"], id="little power, for heat"),
+        pytest.param(SLOW, ["clock.straggler"], id="slower"),
+        pytest.param(Card(mhz=1900.0), [], id="less than a tenth slower"),
+        pytest.param(SLOW._replace(held={"applications_clocks": 0.52}), ["clock.policy"], id="locked"),
+        pytest.param(SLOW._replace(held={"applications_clocks": 0.48}), ["clock.straggler"], id="locked for less"),
+        pytest.param(SLOW._replace(watts=148.0), [], id="lighter work"),
+        pytest.param(SLOW._replace(watts=152.0), ["clock.straggler"], id="work that is not much lighter"),
+        pytest.param(SLOW._replace(watts=148.0, held={"hw_thermal": 0.1}), ["clock.straggler"], id="little, for heat"),
+        pytest.param(SLOW._replace(watts=300.0, held={"sw_power_cap": 0.9}), [], id="harder work, at its limit"),
+        pytest.param(SLOW._replace(watts=300.0, held={"sw_power_cap": 0.05}), ["clock.straggler"], id="rarely at it"),
+        pytest.param(LOWERED, ["clock.straggler"], id="at a lowered limit"),
     ],
 )
-def test_a_gpu_is_no_straggler_by_its_setting_or_its_work(first: dict[str, float], codes: list[str]) -> None:
-    before = {**first, "held": 0.0, "hot": 0.0, "capped": 0.0}
-    host = evidence_of(*((at, tuple(peers(at, **own))) for at, own in ((0.0, before), (60.0, first))))
-    about_clocks = [each.check.code for each in judge_clocks(host) if each.check.code.startswith("clock.")]
-    assert about_clocks == codes
+def test_a_gpu_is_no_straggler_by_its_setting_or_its_work(first: Card, codes: list[str]) -> None:
+    assert [each.check.code for each in about_clocks(first, *[Card()] * 3)] == codes
 
 
 GPU = ("0", "GPU-0")

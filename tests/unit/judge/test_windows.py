@@ -20,7 +20,7 @@ from gpu_triage.judge.findings.settings import LIMITS
 from gpu_triage.judge.findings.table import BY_CODE
 from gpu_triage.read.exporter import exporter_health
 from gpu_triage.read.gpu import device_memory, ecc, fabric, pcie, power, presence, throttle
-from gpu_triage.read.host import host_memory, kernel_log
+from gpu_triage.read.host import host_memory, kernel_log, services
 from gpu_triage.read.host import network_interfaces as network
 from gpu_triage.read.host.cpu import GPU_HOST_PRESSURE_SECONDS_TOTAL
 from gpu_triage.read.incidents import incident_metrics
@@ -404,6 +404,9 @@ def seen(*more: Sample, busy: float = 1.0, p_state: int = 0) -> tuple[Sample, ..
 
 
 RELEASED, LOST = exporter_health.GPU_EXPORTER_GPUS_RELEASED.sample(1), presence.GPU_UP.sample(0, *GPU)
+NVML, RATES = presence.GPU_DEVICES.sample(8, "nvml"), pcie.GPU_PCIE_LINK_GENERATION.sample(1, *GPU)
+CLOCK_READ = power.GPU_CLOCK_HERTZ.sample(1e9, *GPU, "sm")
+FABRIC_MANAGER = services.GPU_HOST_SERVICE_RUNNING.sample(0, services.FABRIC_MANAGER)
 NO_DRIVER = (presence.GPU_DEVICES.sample(8, "pci"), presence.GPU_DRIVER_ERROR_INFO.sample(1, "driver_not_loaded"))
 
 
@@ -418,13 +421,21 @@ NO_DRIVER = (presence.GPU_DEVICES.sample(8, "pci"), presence.GPU_DRIVER_ERROR_IN
         pytest.param((LOST,), "pcie.width", False, id="lost"),
         pytest.param((LOST,), "xid.79", True, id="lost, of what the kernel log tells"),
         pytest.param((), "pcie.width", False, id="not there"),
+        pytest.param((*NO_DRIVER[:1], NVML), "pcie.width", True, id="not there, and none is missing"),
+        pytest.param(seen(RATES, busy=0.1), "pcie.generation_low", True, id="at work, of what a load would hide"),
+        pytest.param(seen(RATES), "pcie.generation_low", False, id="under load, of what a load hides"),
+        pytest.param(seen(CLOCK_READ), "clock.straggler", False, id="no peers to compare with"),
         pytest.param(seen(), "ecc.corrected_rising", False, id="no day was seen"),
         # About the host:
-        pytest.param((presence.GPU_DEVICES.sample(8, "nvml"),), "gpu.missing", True, id="counted"),
+        pytest.param((NVML,), "gpu.missing", True, id="counted"),
         pytest.param((), "gpu.missing", False, id="not counted"),
         pytest.param(NO_DRIVER, "gpu.missing", False, id="no driver to count"),
         pytest.param((RELEASED,), "driver.unavailable", False, id="no driver is looked at"),
         pytest.param((LOST,), "fabric.unhealthy", False, id="no GPU answers"),
+        pytest.param((LOST,), "work.collective_hang", False, id="no GPU of the job answers"),
+        pytest.param((), "fabric.service_down", False, id="there is no such service"),
+        pytest.param((FABRIC_MANAGER,), "fabric.service_down", True, id="there is such a service"),
+        pytest.param((RELEASED,), "gpu.released", True, id="what the exporter does"),
         pytest.param((), "host.lockup", True, id="by the age of a message"),
         pytest.param((), "memory.swapping", False, id="not read"),
     ],

@@ -17,10 +17,9 @@ from gpu_triage.driver.kernel.pci_bus import PASS_THROUGH
 from gpu_triage.judge.conditions.host import MESSAGE_RULES, first_of
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import is_critical
-from gpu_triage.judge.findings.check import Advice
 from gpu_triage.judge.findings.finding import Finding, of_host, of_slot
 from gpu_triage.judge.findings.settings import JudgeSettings
-from gpu_triage.judge.findings.table import BY_CODE
+from gpu_triage.judge.findings.table import BY_CODE, Advice
 from gpu_triage.read.host.driver_messages import parse_driver_message
 from gpu_triage.read.host.kernel_log import EVENT_ANYWAY
 from gpu_triage.read.host.kernel_messages import Ending, ProblemKind, corrected_errors

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from gpu_triage.cli.offline.log_lines import log_time
 from gpu_triage.documents import packaged_toml
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
-from gpu_triage.judge.findings.check import Advice, advice_on
+from gpu_triage.judge.findings.table import Advice, advice_on
 
 KIND: Final = "what programs say about access to GPUs"
 MARKERS: Final = (

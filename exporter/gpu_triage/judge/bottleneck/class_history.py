@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from gpu_triage.judge.bottleneck.classes import Bottleneck, Case, Work, bottleneck_of
@@ -14,7 +14,7 @@ from gpu_triage.machine import Moment, WallTimes
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 
 STRIP_SECONDS: Final = 1800.0  # how far back the strip of classes reaches
-_MOST_STRETCHES: Final = 400  # one per round of the medium tier over STRIP_SECONDS, the fastest a class can change
+_MOST_PERIODS: Final = 400  # one per round of the medium tier over STRIP_SECONDS, the fastest a class can change
 _WORKS: Final = frozenset({"thermal", "power_brake", "pcie_link", "power_cap", "clock_cap", "compute"})
 """Classes of a GPU that is busy with more than waiting for others."""
 _UNKNOWN: Final = frozenset({"unattributed", "idle"})
@@ -72,8 +72,7 @@ class GpuMemory:
         self._pace = Past(thresholds.USUAL_SECONDS)
         self._soon = Soon()
         self._next: tuple[str, float] | None = None
-        self._changes: deque[tuple[float, str]] = deque(maxlen=_MOST_STRETCHES)
-        self._gaps: deque[tuple[float, float]] = deque(maxlen=_MOST_STRETCHES)
+        self._periods: deque[tuple[str, float, float]] = deque(maxlen=_MOST_PERIODS)  # class, and from when to when
 
     def judge(self, gpu: GpuEvidence, host: HostEvidence, longest_gap_seconds: float) -> Bottleneck:
         """Judge the GPU and return its class; a gap of more than `longest_gap_seconds` before is not counted."""
@@ -126,7 +125,7 @@ class GpuMemory:
                 return self._held(self.name, now)
         if found.name != self.name:
             self.name, self._since = found.name, now
-            self._changes.append((now, found.name))
+            self._periods.append((found.name, now, now))
         self._next, self._matched = None, (found.because, now)
         return found
 
@@ -174,13 +173,9 @@ class GpuMemory:
         return None if self._since is None else self._walls.of(self._since, now)
 
     def strip(self, now: float) -> tuple[ClassPeriod, ...]:
-        """Return the last half hour, oldest first."""
-        ends = [*(at for at, _ in self._changes), now][1:]
-        return tuple(
-            ClassPeriod(name, now - start, now - end)
-            for (began, name), ended in zip(self._changes, ends, strict=True)
-            for start, end in self._without_gaps(max(began, now - STRIP_SECONDS), ended)
-        )
+        """Return the last half hour, oldest first, without the time that was not counted."""
+        recent = ((name, max(began, now - STRIP_SECONDS), ended) for name, began, ended in self._periods)
+        return tuple(ClassPeriod(name, now - began, now - ended) for name, began, ended in recent if ended > began)
 
     def _lately(self, now: float) -> Mapping[str, float]:
         """Return the share of the last minutes in each class; what was before its job began to work does not count."""
@@ -192,24 +187,17 @@ class GpuMemory:
         seen = sum(spent.values())
         return {name: each / seen for name, each in spent.items()} if seen >= thresholds.CLASS_SEEN_SECONDS else {}
 
-    def _without_gaps(self, start: float, end: float) -> Iterator[tuple[float, float]]:
-        for gap_start, gap_end in self._gaps:
-            if gap_end > start and gap_start < end:
-                if gap_start > start:
-                    yield start, gap_start
-                start = gap_end
-        if end > start:
-            yield start, end
-
     def _count(self, now: float, longest_gap_seconds: float) -> None:
         before, self._judged_at = self._judged_at, now
-        interrupted, self._interrupted = self._interrupted, False
+        gap, self._interrupted = self._interrupted or now - before > longest_gap_seconds, False
         if self.name is None:
             return
-        if interrupted or now - before > longest_gap_seconds:
-            self._gaps.append((before, now))
+        if gap:
+            self._periods.append((self.name, now, now))
         else:
             self.seconds[self.name] += now - before
+            name, began, _ = self._periods[-1]
+            self._periods[-1] = (name, began, now)
 
     def _is_young(self, now: float) -> bool:
         """Whether it was first judged less than a window ago, and has nothing to stay in."""

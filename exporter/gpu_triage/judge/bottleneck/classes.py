@@ -13,7 +13,7 @@ from gpu_triage.judge.evidence.limited_jobs import LimitedJob, limited_job, own_
 from gpu_triage.judge.evidence.owners import idle_for_a_reason, owners_of, ranks_of, saves, saving_explains_seconds
 from gpu_triage.judge.evidence.pcie_paths import Shortage, full_link, traffic_known
 from gpu_triage.judge.evidence.wording import ranges
-from gpu_triage.judge.findings.check import Area
+from gpu_triage.judge.findings.table import Area
 from gpu_triage.read.exporter.judgment import GPU_COMPUTE_BOUND
 from gpu_triage.read.gpu import activity
 from gpu_triage.read.gpu.ecc import GPU_MEMORY_UNREPAIRABLE, GPU_ROW_REMAP_FAILURE
@@ -24,8 +24,6 @@ from gpu_triage.read.processes.vitals import GPU_PROCESS_START_TIMESTAMP_SECONDS
 
 
 class Work:
-    """History of a GPU's work."""
-
     def __init__(self) -> None:
         self.worked_recently = False  # its present processes did, within the last hour
         self.starting_seconds = 0.0  # how long its processes are known not to have worked since they began; else 0
@@ -390,7 +388,7 @@ def _slowed(gpu: GpuEvidence, slowdowns: Sequence[Slowdown], ease: float, words:
     shares = [each.share for each in slowdowns if each.observed and each.share > least]
     if shares:
         return f"{words} {max(shares):.0%} of the time"
-    return next((now.text for each in slowdowns if (now := each.uncounted) is not None), None)
+    return next((f"{each.reason} {each.uncounted.lasted}" for each in slowdowns if each.uncounted), None)
 
 
 def _capped(gpu: GpuEvidence, cap: Slowdown, ease: float) -> str | None:

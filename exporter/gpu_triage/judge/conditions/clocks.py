@@ -1,12 +1,12 @@
 """Is the GPU throttled, or slower than its peers? Heat, power and clock policy."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence, Slowdown
-from gpu_triage.judge.evidence.host import BusyGpu, HostEvidence, median, slower
+from gpu_triage.judge.evidence.host import HostEvidence, median, slower
 from gpu_triage.judge.evidence.remember import Share, slowdown_margin
 from gpu_triage.judge.findings.finding import Finding, of_gpu
 from gpu_triage.read.gpu import power
@@ -22,12 +22,11 @@ def judge_clocks(host: HostEvidence) -> Iterator[Finding]:
         yield from _temperatures(gpu)
         if (overread := _overread(gpu)) is not None:
             watts = gpu.last(power.GPU_POWER_WATTS)
-            found = of_gpu("power.reading", gpu, overread, value=watts, detail=_with_about(overread))
-            yield replace(found, loss=lost)
+            yield of_gpu("power.reading", gpu, overread, value=watts, detail=_with_about(overread), loss=lost)
     for gpu, limited in host.limited_clocks.items():
         lost = 1.0 - limited.share if gpu.loaded else None
         detail = _with_about(_clock_of_limit(gpu))
-        yield replace(of_gpu("clock.policy", gpu, limited.text, value=limited.share, detail=detail), loss=lost)
+        yield of_gpu("clock.policy", gpu, limited.text, value=limited.share, detail=detail, loss=lost)
     yield from judge_stragglers(host)
     yield from _hot_at_rest(host)
 
@@ -42,7 +41,7 @@ def _slowdowns(gpu: GpuEvidence) -> Iterator[Finding]:
             measured = f"{slowdown.reason} {share:.0%} of the time{more}"
             yield of_gpu(slowdown.code, gpu, measured, value=share, detail=_heat_of_limit(gpu))
         if (now := slowdown.uncounted) is not None:
-            measured = f"{now.text}{_heat_and_clock(gpu)}"
+            measured = f"{slowdown.reason} {now.lasted}{_heat_and_clock(gpu)}"
             yield of_gpu(slowdown.code, gpu, measured, value=now.share, detail=_heat_of_limit(gpu))
     if gpu.capped:
         yield _capped(gpu, cap)
@@ -150,22 +149,21 @@ def judge_stragglers(host: HostEvidence) -> Iterator[Finding]:
     power without being throttled does lighter work: neither is a fault. A clock held down has a finding of its own.
     """
     for peers in host.busy_models:
-        peers_are_free = median(peer.gpu.capped_share for peer in peers) <= thresholds.STRAGGLER_PEERS_CAP_SHARE
-        for peer, usual, words in slower(peers, host.limit("clock.straggler", "drop")):
-            gpu = peer.gpu
+        peers_are_free = median(peer.capped_share for peer in peers) <= thresholds.STRAGGLER_PEERS_CAP_SHARE
+        for gpu, share, words in slower(peers, host.limit("clock.straggler", "drop")):
             at_limit = gpu.capped_share >= thresholds.POWER_CAP_CLASS_SHARE and not gpu.capped
-            if gpu in host.limited_clocks or (at_limit and peers_are_free) or _works_less(peer, peers):
+            if gpu in host.limited_clocks or (at_limit and peers_are_free) or _works_less(gpu, peers):
                 continue
-            detail = f"SM clock about {peer.clock_hertz / 1e6:.0f} MHz, its peers about {usual / 1e6:.0f} MHz"
-            found = of_gpu("clock.straggler", gpu, words, value=peer.clock_hertz, detail=detail)
-            yield replace(found, loss=1.0 - peer.clock_hertz / usual)
+            usual = peers[gpu] / share
+            detail = f"SM clock about {peers[gpu] / 1e6:.0f} MHz, its peers about {usual / 1e6:.0f} MHz"
+            yield of_gpu("clock.straggler", gpu, words, value=peers[gpu], detail=detail, loss=1.0 - share)
 
 
-def _works_less(peer: BusyGpu, peers: Sequence[BusyGpu]) -> bool:
+def _works_less(gpu: GpuEvidence, peers: Iterable[GpuEvidence]) -> bool:
     """Whether it draws much less power than its peers without being throttled."""
-    powers = [other.power_watts for other in peers if other.power_watts is not None]
-    if peer.power_watts is None or peer.power_watts >= thresholds.LIGHTER_POWER_SHARE * median(powers):
+    watts = {peer: drawn.mean for peer in peers if (drawn := peer.one(power.GPU_POWER_WATTS)) is not None}
+    if gpu not in watts or watts[gpu] >= thresholds.LIGHTER_POWER_SHARE * median(watts.values()):
         return False
-    counters = peer.gpu.series(GPU_THROTTLE_SECONDS_TOTAL)
+    counters = gpu.series(GPU_THROTTLE_SECONDS_TOTAL)
     throttled = max((each.rate or 0.0 for each in counters if each.labels["reason"] != "idle"), default=0.0)
     return throttled <= thresholds.LIGHTER_THROTTLED_SHARE

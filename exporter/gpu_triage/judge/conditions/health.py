@@ -317,21 +317,24 @@ class Repetition:
         return f"{when} on this board{moved}"
 
 
-def repetitions(gpu: GpuEvidence) -> tuple[Repetition, ...]:
-    """Return the incident kinds that came back on a GPU or in its slot, most frequent first."""
-    return _repetitions(gpu, gpu.series(GPU_INCIDENTS_RECENT), gpu.series(GPU_INCIDENT_BOARDS_RECENT))
+def repetitions(evidence: Evidence, **labels: str) -> tuple[Repetition, ...]:
+    """Return the incident kinds that came back on a GPU or in its slot, most frequent first.
+
+    `evidence` is that of the GPU, or of its host with the `labels` of a slot.
+    """
+    recent = evidence.series(GPU_INCIDENTS_RECENT, **labels)
+    counts = {(t.labels["kind"], t.labels["by"], int(t.labels["days"])): int(t.last) for t in recent}
+    boards = {t.labels["kind"]: int(t.last) for t in evidence.series(GPU_INCIDENT_BOARDS_RECENT, **labels)}
+    kinds = dict.fromkeys(kind for kind, _, _ in counts if kind != _NEVER_ALONE)
+    enough = tuple((days, evidence.limit(_CODE, name)) for days, name in _DAYS)
+    found = (_repetition(kind, counts, boards.get(kind, 0), enough) for kind in kinds)
+    return tuple(sorted((each for each in found if each is not None), key=lambda each: -each.count))
 
 
 def slots_without_gpu(host: HostEvidence) -> Mapping[str, tuple[Repetition, ...]]:
     """Return the same for slots with a GPU that the driver does not show, by PCI bus ID."""
-    counts: dict[str, list[Series]] = {}
-    for series in host.series(GPU_INCIDENTS_RECENT, gpu="", uuid=""):
-        counts.setdefault(series.labels["pci_bus_id"], []).append(series)
-    boards = host.series(GPU_INCIDENT_BOARDS_RECENT, gpu="", uuid="")
-    return {
-        slot: _repetitions(host, series, [each for each in boards if each.labels["pci_bus_id"] == slot])
-        for slot, series in counts.items()
-    }
+    slots = dict.fromkeys(labels["pci_bus_id"] for labels in host.labels_of(GPU_INCIDENTS_RECENT, gpu="", uuid=""))
+    return {slot: repetitions(host, gpu="", uuid="", pci_bus_id=slot) for slot in slots}
 
 
 def _board(host: HostEvidence, xids: Iterable[Finding]) -> Iterator[Finding]:
@@ -362,17 +365,6 @@ def _repeat_offenders(host: HostEvidence) -> Iterator[Finding]:
 
 def _described(came_back: Sequence[Repetition]) -> str:
     return f"{'; '.join(each.description for each in came_back)}: suspect the {came_back[0].by}"
-
-
-def _repetitions(
-    evidence: Evidence, incidents: Iterable[Series], boards_hit: Iterable[Series]
-) -> tuple[Repetition, ...]:
-    counts = {(t.labels["kind"], t.labels["by"], int(t.labels["days"])): int(t.last) for t in incidents}
-    boards = {each.labels["kind"]: int(each.last) for each in boards_hit}
-    kinds = dict.fromkeys(kind for kind, _, _ in counts if kind != _NEVER_ALONE)
-    enough = tuple((days, evidence.limit(_CODE, name)) for days, name in _DAYS)
-    found = (_repetition(kind, counts, boards.get(kind, 0), enough) for kind in kinds)
-    return tuple(sorted((each for each in found if each is not None), key=lambda each: -each.count))
 
 
 def _repetition(

@@ -1,7 +1,7 @@
 """The host around the GPUs: what the kernel log reports, network ports and interfaces, and the clocks of CPUs."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gpu_triage.documents import packaged_toml
@@ -17,6 +17,7 @@ from gpu_triage.read.host import cpu, infiniband, kernel_log, network_interfaces
 from gpu_triage.read.host.host_memory import GPU_HOST_EDAC_DIMM_ERRORS_TOTAL, GPU_HOST_EDAC_ERRORS_TOTAL
 from gpu_triage.read.host.kernel_messages import Ending, ProblemKind
 from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
+from gpu_triage.read.metrics.contract import known
 from gpu_triage.read.metrics.metric import MetricSpec
 from gpu_triage.read.processes.vitals import GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS
 
@@ -196,101 +197,75 @@ def first_of(said: Sequence[str]) -> str:
 
 
 def _network(host: HostEvidence) -> Iterator[Finding]:
-    """Yield one finding per kind of trouble, naming the affected ports."""
-    most_downs = host.limit("network.port_flapping", "downs")
-    flapping = [
-        (":".join(each.values), count)
-        for each in host.series(infiniband.GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL)
-        if (count := _downs(host, infiniband.GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL, each.labels)) > most_downs
-    ]
-    if flapping:
-        ports = ", ".join(f"{port} {count:.0f} times" for port, count in flapping)
-        measured = f"link lost in the last hour: {ports}"
-        yield of_host("network.port_flapping", measured, _most(flapping), _ports(flapping))
-    if errors := _rose(
-        host, infiniband.GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL, host.limit("network.port_errors", "count")
-    ):
-        ports = ", ".join(f"{port} {count:.0f} link errors" for port, count in errors)
-        yield of_host("network.port_errors", f"{ports} {lately(host)}", _most(errors), _ports(errors))
-    slow = [each for each in host.series(infiniband.GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO) if each.high < 1]
-    if ports := ", ".join(f"{':'.join(each.values)} at {each.last:.0%}" for each in slow):
-        least = min(each.last for each in slow)
-        yield of_host("network.port_slow", f"{ports} of the rate that it should have", least, _ports_of(slow))
-    yield from _interfaces(host)
-    if timeouts := _rose(host, infiniband.GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL, host.limit("network.timeouts", "count")):
-        ports = ", ".join(f"{port} {count:.0f}" for port, count in timeouts)
-        measured = f"requests not acknowledged: {ports} {lately(host)}"
-        yield of_host("network.timeouts", measured, _most(timeouts), _ports(timeouts))
-    if alone := [each for each in host.series(infiniband.GPU_HOST_INFINIBAND_GID_MISSING) if each.low]:
-        ports = _ports_of(alone)
-        yield of_host("network.gid_missing", f"without a RoCE v2 address: {ports}", len(alone), ports)
-    down = [
-        each for each in host.series(infiniband.GPU_HOST_INFINIBAND_UP) if not each.last and was_up(host, each.values)
-    ]
-    if ports := ", ".join(":".join(each.values) for each in down):
-        yield of_host("network.port_down", f"was up, and is down: {ports}", len(down), _ports_of(down))
-    linked = (
-        each
-        for each in host.series(infiniband.GPU_HOST_INFINIBAND_PHYSICAL_STATE)
-        if each.low == infiniband.PORT_LINK_UP
-    )
-    waiting = [port for port in linked if _never_up(host, port.labels)]
-    if ports := ", ".join(":".join(each.values) for each in waiting):
-        yield of_host("network.port_waiting", f"link up and port not active: {ports}", len(waiting), _ports_of(waiting))
+    """Yield one finding per kind of trouble, naming the affected ports and interfaces."""
+    recently, times = lately(host), "{port} {count:.0f} times"
+    lost = _lost_links(host, infiniband.GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL, "network.port_flapping")
+    yield from _of_ports("network.port_flapping", lost, "link lost in the last hour: {ports}", times, value=max)
+    errors = _rose(host, infiniband.GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL, "network.port_errors")
+    words = "{port} {count:.0f} link errors"
+    yield from _of_ports("network.port_errors", errors, "{ports} " + recently, words, value=max)
+    timeouts = _rose(host, infiniband.GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL, "network.timeouts")
+    words = "requests not acknowledged: {ports} " + recently
+    yield from _of_ports("network.timeouts", timeouts, words, "{port} {count:.0f}", value=max)
+    bad = _rose(host, network_interfaces.GPU_HOST_NETWORK_ERRORS_TOTAL, "network.interface_errors")
+    words = "bad packets: {ports} " + recently
+    yield from _of_ports("network.interface_errors", bad, words, "{port} {count:.0f}", value=max)
+    ratios = host.series(infiniband.GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO)
+    slow, words = {each.name: each.last for each in ratios if each.high < 1}, "{ports} of the rate that it should have"
+    yield from _of_ports("network.port_slow", slow, words, "{port} at {count:.0%}", value=min)
+    alone = {each.name: each.last for each in host.series(infiniband.GPU_HOST_INFINIBAND_GID_MISSING) if each.low}
+    yield from _of_ports("network.gid_missing", alone, "without a RoCE v2 address: {detail}")
+    up = {port.name: port for port in host.series(infiniband.GPU_HOST_INFINIBAND_UP)}
+    down = {name: port.last for name, port in up.items() if not port.last and was_up(host, port.values)}
+    yield from _of_ports("network.port_down", down, "was up, and is down: {ports}")
+    states = host.series(infiniband.GPU_HOST_INFINIBAND_PHYSICAL_STATE)
+    linked = {each.name: each.last for each in states if each.low == infiniband.PORT_LINK_UP}
+    waiting = {name: state for name, state in linked.items() if name in up and up[name].high == 0}
+    yield from _of_ports("network.port_waiting", waiting, "link up and port not active: {ports}")
+    yield from _degraded(host)
 
 
-def _ports(counts: Sequence[tuple[str, float]]) -> str:
-    """Return the ports that count something as a detail: ``mlx5_3 port 1``."""
-    return first_few([port.replace(":", " port ") for port, _ in counts], _SHOWN)
+def _of_ports(
+    code: str,
+    ports: Mapping[str, float],
+    measured: str,
+    each: str = "{port}",
+    *,
+    value: Callable[[Collection[float]], float] = len,
+) -> Iterator[Finding]:
+    """Yield a finding about ports, if there are any, by name: ``mlx5_3:1``, in its detail ``mlx5_3 port 1``."""
+    if ports:
+        listed = ", ".join(each.format(port=port, count=count) for port, count in ports.items())
+        detail = first_few([port.replace(":", " port ") for port in ports], _SHOWN)
+        yield of_host(code, measured.format(ports=listed, detail=detail), value(ports.values()), detail)
 
 
-def _ports_of(found: Sequence[Series]) -> str:
-    return _ports([(":".join(each.values), each.last) for each in found])
+def _lost_links(host: HostEvidence, spec: MetricSpec, code: str) -> dict[str, float]:
+    """Return how often each port or interface lost its link in the last hour, of those above the finding's limit."""
+    rises = {each.name: host.risen(spec, thresholds.PORT_DOWNS_SECONDS, **each.labels) for each in host.series(spec)}
+    return {name: rise.amount for name, rise in rises.items() if rise.amount > host.limit(code, "downs")}
 
 
-def _interfaces(host: HostEvidence) -> Iterator[Finding]:
-    """Yield findings about interfaces other than RDMA ports: flapping or slow links, and bad packets."""
-    most_downs = host.limit("network.link_degraded", "downs")
-    degraded = [
-        f"{each.labels['device']} lost its link {count:.0f} times in the last hour"
-        for each in host.series(network_interfaces.GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL)
-        if (count := _downs(host, network_interfaces.GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL, each.labels)) > most_downs
-    ]
-    slow = (ratio for ratio in host.series(network_interfaces.GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO) if ratio.high < 1)
-    degraded += [f"{ratio.labels['device']} runs at {ratio.last:.0%} of the speed that it had" for ratio in slow]
-    if degraded:
-        detail = first_few([each.partition(" ")[0] for each in degraded], _SHOWN)
-        yield of_host("network.link_degraded", "; ".join(degraded), len(degraded), detail)
-    devices = dict.fromkeys(
-        labels["device"] for labels in host.labels_of(network_interfaces.GPU_HOST_NETWORK_ERRORS_TOTAL)
-    )
-    most = host.limit("network.interface_errors", "count")
-    counts = (
-        (device, host.rose(network_interfaces.GPU_HOST_NETWORK_ERRORS_TOTAL, most, device=device)) for device in devices
-    )
-    if bad := [(device, count) for device, count in counts if count is not None]:
-        ports = ", ".join(f"{device} {count:.0f}" for device, count in bad)
-        yield of_host("network.interface_errors", f"bad packets: {ports} {lately(host)}", _most(bad), _ports(bad))
+def _rose(host: HostEvidence, spec: MetricSpec, code: str) -> dict[str, float]:
+    """Return how much a counter rose lately by port, or interface, of those above the finding's limit."""
+    names = spec.labels[:2] if "port" in spec.labels else spec.labels[:1]
+    ports = dict.fromkeys(each.values[: len(names)] for each in host.series(spec))
+    rose = {
+        ":".join(port): host.rose(spec, host.limit(code, "count"), **dict(zip(names, port, strict=True)))
+        for port in ports
+    }
+    return known(rose)
 
 
-def _downs(host: HostEvidence, spec: MetricSpec, labels: Mapping[str, str]) -> float:
-    return host.risen(spec, thresholds.PORT_DOWNS_SECONDS, **labels).amount
-
-
-def _rose(host: HostEvidence, spec: MetricSpec, most: float) -> list[tuple[str, float]]:
-    """Return the ports where the counter recently rose by more than `most`, and by how much."""
-    counts = ((":".join(each.values), host.rose(spec, most, **each.labels)) for each in host.series(spec))
-    return [(port, count) for port, count in counts if count is not None]
-
-
-def _most(counts: Sequence[tuple[str, float]]) -> float:
-    return max(count for _, count in counts)
-
-
-def _never_up(host: HostEvidence, labels: Mapping[str, str]) -> bool:
-    """Whether a port was down throughout the window."""
-    up = host.one(infiniband.GPU_HOST_INFINIBAND_UP, **labels)
-    return up is not None and up.high == 0
+def _degraded(host: HostEvidence) -> Iterator[Finding]:
+    """Yield a finding about interfaces that keep losing their link, or became slower."""
+    lost = _lost_links(host, network_interfaces.GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL, "network.link_degraded")
+    slow = [each for each in host.series(network_interfaces.GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO) if each.high < 1]
+    words = [f"{name} lost its link {count:.0f} times in the last hour" for name, count in lost.items()]
+    words += [f"{each.name} runs at {each.last:.0%} of the speed that it had" for each in slow]
+    if words:
+        detail = first_few([*lost, *(each.name for each in slow)], _SHOWN)
+        yield of_host("network.link_degraded", "; ".join(words), len(words), detail)
 
 
 def _cpu_settings(host: HostEvidence) -> Iterator[Finding]:

@@ -14,9 +14,9 @@ from gpu_triage.judge.evidence.owners import owners_of
 from gpu_triage.judge.evidence.remember import Count, lately
 from gpu_triage.judge.evidence.series import many, sum_of
 from gpu_triage.judge.evidence.wording import first_few, length_of_time, ranges
-from gpu_triage.judge.findings.check import Advice
 from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host
 from gpu_triage.judge.findings.link_advice import LINK_ADVICE, Attribute, LinkCause, link_cause
+from gpu_triage.judge.findings.table import Advice
 from gpu_triage.read.gpu import nvlink, pcie
 from gpu_triage.read.gpu.fabric import FABRIC_JOINED, GPU_FABRIC_STATE
 from gpu_triage.read.gpu.presence import GPU_P2P_EXPECTED

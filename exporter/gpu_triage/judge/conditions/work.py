@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -201,7 +201,7 @@ def _idles(host: HostEvidence, gpu: GpuEvidence, bottleneck: Bottleneck) -> str:
 def _loads(host: HostEvidence, gpu: GpuEvidence, bottleneck: Bottleneck) -> bool:
     """Whether its job has not begun to work and makes progress: it reads what it needs for that."""
     own = loaded_bytes_per_second(host, gpu)
-    read = host.read_bytes_per_second if own is None else own
+    read = host.bytes_per_second("read") if own is None else own
     return bottleneck.starting_seconds > 0 and read >= thresholds.LOADING_BYTES_PER_SECOND
 
 
@@ -220,27 +220,25 @@ def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]
         "network": host.recent.scarce_network(),
     }
     for resource, reason in scarce.items():
-        spent = [(gpu, because) for gpu, each in bottlenecks.items() if (because := time_in_class(resource, gpu, each))]
+        spent = {gpu: because for gpu, each in bottlenecks.items() if (because := time_in_class(resource, gpu, each))}
         if resource == "storage":
             # Of a blocked one, data does not come slowly, it does not come: work.blocked explains why.
-            spent = [
-                (gpu, because)
-                for gpu, because in spent
-                if not any(_blocked(gpu)) and not _loads(host.recent, gpu, bottlenecks[gpu])
-            ]
-        limited = {gpu: limit for gpu, _ in spent if (limit := _limit(resource, gpu, bottlenecks[gpu]))}
+            others = (gpu for gpu in spent if not any(_blocked(gpu)) and not _loads(host.recent, gpu, bottlenecks[gpu]))
+            spent = {gpu: spent[gpu] for gpu in others}
+        limited = {gpu: limit for gpu in spent if (limit := _limit(resource, gpu, bottlenecks[gpu]))}
         if limited:
             yield replace(_limited(resource, limited), loss=_lost(resource, limited, bottlenecks))
-        if starved := [(gpu, because) for gpu, because in spent if gpu not in limited]:
-            gpus = _counted([gpu for gpu, _ in starved])
+        if starved := {gpu: because for gpu, because in spent.items() if gpu not in limited}:
             # Why a GPU waits now is more useful than how long one waited.
-            because = next((b.because for gpu, _ in starved if (b := bottlenecks[gpu]).name == resource), starved[0][1])
+            now = (each.because for gpu in starved if (each := bottlenecks[gpu]).name == resource)
+            because = next(now, next(iter(starved.values())))
             silent = "; ".join(host.silent_servers()) if resource == "storage" else ""
             named = dict.fromkeys(_PORT.sub(r"\1 port \2", name) for name in _NAMED.findall(silent or because))
-            detail = ", ".join((f"GPU {ranges(gpu.gpu for gpu, _ in starved)}", *named))
+            detail = ", ".join((f"GPU {ranges(gpu.gpu for gpu in starved)}", *named))
             advice = BY_CODE["storage.not_responding"].advice if silent else None
-            finding = of_host(f"{resource}.starved", f"{gpus} waiting: {because}", len(starved), detail, advice)
-            yield replace(finding, loss=_lost(resource, (gpu for gpu, _ in starved), bottlenecks))
+            measured = f"{_counted(starved)} waiting: {because}"
+            finding = of_host(f"{resource}.starved", measured, len(starved), detail, advice)
+            yield replace(finding, loss=_lost(resource, starved, bottlenecks))
         elif reason is not None:
             yield of_host(f"{resource}.saturated", reason)
 
@@ -259,7 +257,7 @@ def _limited(resource: str, limited: Mapping[GpuEvidence, LimitedJob]) -> Findin
     """Return the finding for GPUs that wait for CPU time or memory because of their own job's limit, not the host."""
     worst = max(limited.values())
     code = f"{resource}.limited"
-    measured = f"{_counted(list(limited))} waiting: {worst.because}"
+    measured = f"{_counted(limited)} waiting: {worst.because}"
     # memory.limited also covers OOM kills, which have no share.
     return of_host(code, measured, worst.share if BY_CODE[code].measure else None, worst.limit)
 
@@ -274,7 +272,7 @@ def _killed(host: HostEvidence) -> Iterator[Finding]:
         )
 
 
-def _counted(gpus: Sequence[GpuEvidence]) -> str:
+def _counted(gpus: Collection[GpuEvidence]) -> str:
     return f"{len(gpus)} GPU{'s' if len(gpus) > 1 else ''} ({', '.join(gpu.gpu for gpu in gpus)})"
 
 
@@ -370,5 +368,5 @@ def _baseline(host: HostEvidence) -> Iterator[Finding]:
             drifted[mismatch.labels["gpu"], mismatch.labels["uuid"]].append(mismatch.labels["field"])
     for (gpu, uuid), fields in drifted.items():
         differs = f"differs in {', '.join(sorted(fields))}"
-        drift = Finding(BY_CODE["baseline.drift"], differs, gpu or None, uuid, value=len(fields))
-        yield replace(drift, detail=first_few(sorted(fields), 3))
+        detail = first_few(sorted(fields), 3)
+        yield Finding(BY_CODE["baseline.drift"], differs, gpu or None, uuid, value=len(fields), detail=detail)

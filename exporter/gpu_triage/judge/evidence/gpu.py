@@ -69,15 +69,8 @@ _NO_ANSWER: Final = {
 
 
 class UncountedSlowdown(NamedTuple):
-    """A slowdown without a counter."""
-
-    reason: str  # of the driver
     lasted: str  # as text
     share: float  # of the window's samples
-
-    @property
-    def text(self) -> str:
-        return f"{self.reason} {self.lasted}"
 
 
 class Slowdown(NamedTuple):
@@ -129,11 +122,6 @@ class GpuEvidence(Evidence):
         return self.gpu, self.uuid
 
     @cached_property
-    def recent(self) -> GpuEvidence:
-        """The same GPU over `RECENT_SECONDS`, the last part of the window."""
-        return self.over(thresholds.RECENT_SECONDS)
-
-    @cached_property
     def key(self) -> str:
         """Key under which history is stored: the GPU's identity."""
         return identity_of(self)
@@ -166,8 +154,7 @@ class GpuEvidence(Evidence):
     @cached_property
     def silent_seconds(self) -> float | None:
         """How long the pending call to the GPU has been blocked, in seconds; None if no call is known to be pending."""
-        call = self.one(GPU_EXPORTER_CALL_INFLIGHT_SECONDS)
-        return None if call is None else call.last
+        return self.last(GPU_EXPORTER_CALL_INFLIGHT_SECONDS)
 
     @cached_property
     def no_answer(self) -> str:
@@ -454,9 +441,9 @@ class GpuEvidence(Evidence):
             return None
         whole = self.one(GPU_THROTTLE_ACTIVE, reason=reason) or bit
         if not lasted:
-            return UncountedSlowdown(reason, AT_THAT_MOMENT, whole.mean)
+            return UncountedSlowdown(AT_THAT_MOMENT, whole.mean)
         seconds = whole.seconds if whole.low == 1 else bit.seconds
-        return UncountedSlowdown(reason, f"for at least {seconds:.0f} s", whole.mean)
+        return UncountedSlowdown(f"for at least {seconds:.0f} s", whole.mean)
 
     @property
     def slowed_down(self) -> bool | None:

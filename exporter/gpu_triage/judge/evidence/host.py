@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final, Literal
 
 from gpu_triage.judge.evidence import limited_jobs, thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence, LimitedClock
@@ -24,7 +24,7 @@ from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import KnownGpus
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_GPUS_RELEASED
 from gpu_triage.read.gpu.modes import GPU_VIRTUALIZATION_MODE, IN_VIRTUAL_MACHINES
-from gpu_triage.read.gpu.power import GPU_CLOCK_HERTZ, GPU_POWER_WATTS
+from gpu_triage.read.gpu.power import GPU_CLOCK_HERTZ
 from gpu_triage.read.gpu.presence import GPU_DEVICES, GPU_DRIVER_ERROR_INFO, GPU_UP
 from gpu_triage.read.gpu.topology import GPU_TOPOLOGY_INFO
 from gpu_triage.read.host import cpu, disk, infiniband, network_interfaces, nfs
@@ -34,48 +34,25 @@ from gpu_triage.read.host.kernel_log import GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP
 from gpu_triage.read.host.kernel_messages import ProblemKind
 from gpu_triage.read.host.platform import GPU_HOST_VIRTUAL_MACHINE
 from gpu_triage.read.metrics.contract import known
-from gpu_triage.read.metrics.metric import MetricSpec
 
 
-class BusyGpu(NamedTuple):
-    """A busy GPU with its SM clock and power."""
-
-    gpu: GpuEvidence
-    clock_hertz: float
-    power_watts: float | None
-
-    @property
-    def set_share(self) -> float:
-        """Share of the window in which its clock setting held its clock."""
-        return self.gpu.throttled("applications_clocks")
+def slower(peers: Mapping[GpuEvidence, float], drop: float) -> Iterator[tuple[GpuEvidence, float, str]]:
+    """Yield those with a clock below the median by more than this share of it, with its share of that, and in words."""
+    usual = median(peers.values())
+    for gpu, hertz in peers.items():
+        if hertz < usual * (1 - drop):
+            own = f"SM clock {hertz / 1e6:.0f} MHz"
+            yield gpu, hertz / usual, f"{own}, its busy siblings' median {usual / 1e6:.0f} MHz"
 
 
-def busy_by_model(gpus: Iterable[GpuEvidence], least: float) -> Iterator[Sequence[BusyGpu]]:
-    """Yield the busy GPUs of each model that has at least so many of them."""
-    models: dict[str, list[BusyGpu]] = defaultdict(list)
-    for gpu in gpus:
-        clock, power = gpu.one(GPU_CLOCK_HERTZ, clock="sm"), gpu.one(GPU_POWER_WATTS)
-        if clock is not None and gpu.name and gpu.busy:
-            models[gpu.name].append(BusyGpu(gpu, clock.mean, None if power is None else power.mean))
-    return (peers for peers in models.values() if len(peers) >= least)
-
-
-def slower(peers: Sequence[BusyGpu], drop: float) -> Iterator[tuple[BusyGpu, float, str]]:
-    """Yield those with a clock below the median by more than this share of it, with that median, and in words."""
-    usual = median(peer.clock_hertz for peer in peers)
-    for peer in peers:
-        if peer.clock_hertz < usual * (1 - drop):
-            own = f"SM clock {peer.clock_hertz / 1e6:.0f} MHz"
-            yield peer, usual, f"{own}, its busy siblings' median {usual / 1e6:.0f} MHz"
-
-
-def set_lower(peers: Sequence[BusyGpu], drop: float) -> Iterator[tuple[GpuEvidence, LimitedClock]]:
+def set_lower(peers: Mapping[GpuEvidence, float], drop: float) -> Iterator[tuple[GpuEvidence, LimitedClock]]:
     """Yield the slower ones that their clock setting holds, unless that of their peers does too."""
-    if median(peer.set_share for peer in peers) > thresholds.SET_CLOCK_PEERS_SHARE:
+    held = {gpu: gpu.throttled("applications_clocks") for gpu in peers}
+    if median(held.values()) > thresholds.SET_CLOCK_PEERS_SHARE:
         return
-    for peer, usual, words in slower(peers, drop):
-        if peer.set_share >= thresholds.SET_CLOCK_SHARE:
-            yield peer.gpu, LimitedClock(f"held by its clock setting: {words}", peer.clock_hertz / usual)
+    for gpu, share, words in slower(peers, drop):
+        if held[gpu] >= thresholds.SET_CLOCK_SHARE:
+            yield gpu, LimitedClock(f"held by its clock setting: {words}", share)
 
 
 def median(values: Iterable[float]) -> float:
@@ -87,15 +64,12 @@ def median(values: Iterable[float]) -> float:
 _OPERATIONS: Final = {"READ": "a READ", "WRITE": "a WRITE", "COMMIT": "a WRITE"}
 """Labels for operations that carry data; all others are lookups and are reported together."""
 _LOOKUP: Final = "a lookup"
-
-
-class DiskLoad(NamedTuple):
-    """Load on a disk, per second."""
-
-    requests: float  # requests completed
-    served: float  # total seconds that these took
-    busy: float  # share of the time with a request in flight, 0-1, at most `served`
-    queue: float  # average number of requests in flight
+_DISK_COUNTERS: Final = (
+    *(disk.GPU_HOST_DISK_READS_TOTAL, disk.GPU_HOST_DISK_WRITES_TOTAL),
+    *(disk.GPU_HOST_DISK_READ_SECONDS_TOTAL, disk.GPU_HOST_DISK_WRITE_SECONDS_TOTAL),
+    disk.GPU_HOST_DISK_QUEUE_SECONDS_TOTAL,
+)
+"""Requests that a disk completed, how long these took, and how many were in flight on average."""
 
 
 def full_disks(evidence: Evidence, ease: float) -> Iterator[str]:
@@ -105,25 +79,34 @@ def full_disks(evidence: Evidence, ease: float) -> Iterator[str]:
     Source: https://docs.kernel.org/admin-guide/iostats.html, field 10.
     """
     for counter in evidence.series(disk.GPU_HOST_DISK_BUSY_SECONDS_TOTAL):
-        load = disk_load(evidence, counter.labels["device"], counter.rate or 0.0)
-        if load.busy < evidence.limit("storage.starved", "disk") * ease:
+        device, busy = counter.labels["device"], min(1.0, counter.rate or 0.0)
+        reads, writes, reading, writing, queue = (evidence.rate(spec, device=device) or 0.0 for spec in _DISK_COUNTERS)
+        requests, served = reads + writes, reading + writing
+        if requests:
+            # The kernel counts a full tick (1 to 4 ms) as busy even for a request of a few microseconds. If the disk
+            # completed nothing, the time of its pending requests has not been counted yet.
+            busy = min(busy, served)
+        if busy < evidence.limit("storage.starved", "disk") * ease:
             continue
-        if sign := _sign(evidence, load, ease):
-            yield f"disk {counter.labels['device']} busy {load.busy:.0%} of the time, {sign}"
+        if requests and served / requests >= thresholds.SLOW_REQUEST_SECONDS * ease:
+            sign = f"{served / requests * 1000:.0f} ms a request"
+        elif requests and queue >= thresholds.LONG_QUEUE * ease:
+            sign = f"{queue:.0f} requests under way"
+        else:
+            sign = _stalled_by_disks(evidence, ease, completes=requests > 0)
+        if sign:
+            yield f"disk {device} busy {busy:.0%} of the time, {sign}"
 
 
-def disk_load(evidence: Evidence, device: str, busy: float) -> DiskLoad:
-    """Return a disk's load; `busy` is the kernel's figure."""
-
-    def rate(*specs: MetricSpec) -> float:
-        return sum(evidence.rate(spec, device=device) or 0.0 for spec in specs)
-
-    requests = rate(disk.GPU_HOST_DISK_READS_TOTAL, disk.GPU_HOST_DISK_WRITES_TOTAL)
-    served = rate(disk.GPU_HOST_DISK_READ_SECONDS_TOTAL, disk.GPU_HOST_DISK_WRITE_SECONDS_TOTAL)
-    # The kernel counts a full tick (1 to 4 ms) as busy even for a request of a few microseconds. If the disk completed
-    # nothing, the time of its pending requests has not been counted yet.
-    busy = min(1.0, busy, served) if requests else min(1.0, busy)
-    return DiskLoad(requests, served, busy, rate(disk.GPU_HOST_DISK_QUEUE_SECONDS_TOTAL))
+def _stalled_by_disks(evidence: Evidence, ease: float, *, completes: bool) -> str:
+    """Describe how tasks stall for I/O; without PSI, tasks that wait for a disk that completes nothing. "" if none."""
+    stalled = evidence.rate(GPU_HOST_PRESSURE_SECONDS_TOTAL, resource="io", kind="some")
+    if stalled is not None:
+        waits = stalled >= thresholds.STALLED_BY_DISK_SHARE * ease
+        return f"tasks stalled for I/O {stalled:.0%} of the time" if waits else ""
+    blocked = evidence.one(cpu.GPU_HOST_PROCESSES_BLOCKED)
+    hangs = not completes and blocked is not None and blocked.low >= 1
+    return f"nothing completed, {blocked.last:.0f} tasks wait for I/O" if hangs and blocked is not None else ""
 
 
 def slow_mounts(evidence: Evidence, ease: float) -> Iterator[str]:
@@ -186,21 +169,6 @@ def _lost(evidence: Evidence, mount: str) -> str:
     return f" ({', '.join(parts)})" if parts else ""
 
 
-def _sign(evidence: Evidence, load: DiskLoad, ease: float) -> str:
-    """Describe what else shows that a busy disk is saturated; "" if nothing does."""
-    if load.requests and load.served / load.requests >= thresholds.SLOW_REQUEST_SECONDS * ease:
-        return f"{load.served / load.requests * 1000:.0f} ms a request"
-    if load.requests and load.queue >= thresholds.LONG_QUEUE * ease:
-        return f"{load.queue:.0f} requests under way"
-    stalled = evidence.rate(GPU_HOST_PRESSURE_SECONDS_TOTAL, resource="io", kind="some")
-    if stalled is not None:
-        waits = stalled >= thresholds.STALLED_BY_DISK_SHARE * ease
-        return f"tasks stalled for I/O {stalled:.0%} of the time" if waits else ""
-    blocked = evidence.one(cpu.GPU_HOST_PROCESSES_BLOCKED)
-    hangs = not load.requests and blocked is not None and blocked.low >= 1
-    return f"nothing completed, {blocked.last:.0f} tasks wait for I/O" if hangs and blocked is not None else ""
-
-
 _ADAPTERS: Final = {
     network_interfaces.GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND: {
         "receives": network_interfaces.GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL,
@@ -254,11 +222,6 @@ class HostEvidence(Evidence):
         return KnownGpus(gpu for gpu in self.gpus if not gpu.up)
 
     @cached_property
-    def recent(self) -> HostEvidence:
-        """The same host over `RECENT_SECONDS`: whether a GPU starves is judged by what is scarce now."""
-        return self.over(thresholds.RECENT_SECONDS)
-
-    @cached_property
     def soon(self) -> HostEvidence:
         """The same host over `SOON_SECONDS`: strong evidence needs no more."""
         return self.over(thresholds.SOON_SECONDS)
@@ -283,9 +246,14 @@ class HostEvidence(Evidence):
         return lesser_slots(self.answering)
 
     @cached_property
-    def busy_models(self) -> tuple[Sequence[BusyGpu], ...]:
-        """The busy GPUs of each model with enough of them for a comparison."""
-        return tuple(busy_by_model(self.answering, self.limit("clock.straggler", "peers")))
+    def busy_models(self) -> tuple[Mapping[GpuEvidence, float], ...]:
+        """The SM clocks, in hertz, of the busy GPUs of each model with enough of them for a comparison."""
+        models: dict[str, dict[GpuEvidence, float]] = defaultdict(dict)
+        for gpu in self.answering:
+            clock = gpu.one(GPU_CLOCK_HERTZ, clock="sm")
+            if clock is not None and gpu.name and gpu.busy:
+                models[gpu.name][gpu] = clock.mean
+        return tuple(peers for peers in models.values() if len(peers) >= self.limit("clock.straggler", "peers"))
 
     @cached_property
     def limited_clocks(self) -> Mapping[GpuEvidence, LimitedClock]:
@@ -396,14 +364,14 @@ class HostEvidence(Evidence):
 
     def mostly_writes(self) -> bool:
         """Whether disks, NFS and Lustre write more than they read, as while a checkpoint is saved."""
-        return self.written_bytes_per_second() > self.read_bytes_per_second
+        return self.bytes_per_second("write") > self.bytes_per_second("read")
 
-    @property
-    def read_bytes_per_second(self) -> float:
-        """What it reads from its disks and from file servers."""
-        read = self.rate(disk.GPU_HOST_DISK_READ_BYTES_TOTAL) or 0.0
-        read += self.rate(nfs.GPU_HOST_NFS_BYTES_TOTAL, direction="read") or 0.0
-        return read + (self.rate(disk.GPU_HOST_LUSTRE_BYTES_TOTAL, direction="read") or 0.0)
+    def bytes_per_second(self, direction: Literal["read", "write"], *, disks: bool = True) -> float:
+        """What it reads from file servers or writes to them, and with `disks` what it does of that on its own disks."""
+        local = disk.GPU_HOST_DISK_READ_BYTES_TOTAL if direction == "read" else disk.GPU_HOST_DISK_WRITTEN_BYTES_TOTAL
+        remote = (nfs.GPU_HOST_NFS_BYTES_TOTAL, disk.GPU_HOST_LUSTRE_BYTES_TOTAL)
+        rates = (self.rate(local) if disks else None, *(self.rate(spec, direction=direction) for spec in remote))
+        return sum(rate for rate in rates if rate is not None)
 
     @property
     def uploaded_bytes_per_second(self) -> float:
@@ -411,12 +379,6 @@ class HostEvidence(Evidence):
         sent = self.rate(network_interfaces.GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL) or 0.0
         received = self.rate(network_interfaces.GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL) or 0.0
         return sent if sent > thresholds.UPLOADING_RATIO * received else 0.0
-
-    def written_bytes_per_second(self, *, disks: bool = True) -> float:
-        """What it writes to file servers, and with `disks` to its own disks."""
-        written = (self.rate(disk.GPU_HOST_DISK_WRITTEN_BYTES_TOTAL) or 0.0) if disks else 0.0
-        written += self.rate(nfs.GPU_HOST_NFS_BYTES_TOTAL, direction="write") or 0.0
-        return written + (self.rate(disk.GPU_HOST_LUSTRE_BYTES_TOTAL, direction="write") or 0.0)
 
     def scarce_cpu_of(self, gpu: GpuEvidence, ease: float = 1.0, *, single: bool) -> str | None:
         """Return why CPUs are scarce for a GPU; if `single`, one CPU that its job (any, if unknown) fills is enough."""
@@ -456,15 +418,13 @@ class HostEvidence(Evidence):
     def broken_network(self, ease: float = 1.0) -> str | None:
         """Return which ports lose their link, RDMA requests or packets, or how much TCP loses: their users wait."""
         downs = (
-            f"{':'.join(each.values)} went down {each.increase:.0f} times"
-            if each.increase > 1
-            else f"{':'.join(each.values)} went down"
+            f"{each.name} went down {each.increase:.0f} times" if each.increase > 1 else f"{each.name} went down"
             for each in self.series(infiniband.GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL)
             if each.increase >= 1
         )
         lost = (f"{port} had {count:.0f} requests not acknowledged" for port, count in self.timeouts())
         drops = (
-            f"{':'.join(each.values)} {rate:.0f} packets a second dropped"
+            f"{each.name} {rate:.0f} packets a second dropped"
             for each in self.series(network_interfaces.GPU_HOST_NETWORK_DROPS_TOTAL)
             if (rate := each.rate or 0.0) >= thresholds.DROPPED_PER_SECOND * ease
         )
@@ -488,7 +448,7 @@ class HostEvidence(Evidence):
         """Yield ports with more than occasional RDMA request timeouts, and their number in the window."""
         for each in self.series(infiniband.GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL):
             if count := many(Amount(each.increase, each.seconds), self.limit("network.timeouts", "count")):
-                yield ":".join(each.values), count
+                yield each.name, count
 
     def line_rates(self) -> Iterator[tuple[str, str, float]]:
         """Yield adapter, direction, and traffic as a share of line rate, for every adapter with a known rate.
@@ -499,7 +459,7 @@ class HostEvidence(Evidence):
         for rate_of, traffic_of in _ADAPTERS.items():
             for line in self.series(rate_of):
                 rates = {way: self.rate(spec, **line.labels) for way, spec in traffic_of.items()}
-                lines[":".join(line.values)] = line.last, known(rates)
+                lines[line.name] = line.last, known(rates)
         for shared in self.series(infiniband.GPU_HOST_INFINIBAND_INTERFACE_EXCLUDES_RDMA):
             interface, port = shared.labels["interface"], ":".join(shared.values[:2])
             if interface in lines and port in lines:
@@ -534,11 +494,19 @@ class HostEvidence(Evidence):
         yield from full_disks(self, ease)
 
     def _silent_mounts(self) -> Iterator[str]:
-        """Yield NFS mounts that complete nothing while tasks wait for I/O."""
-        if stalled_tasks := self._io_without_disks():
-            for mount, kinds in _nfs_operations(self).items():
-                if not any(operations for operations, _ in kinds.values()):
-                    yield f"NFS {mount} answers nothing, {stalled_tasks:.0f} tasks wait for I/O"
+        """Yield NFS mounts that complete nothing while tasks wait for I/O and no disk works, on a kernel without PSI.
+
+        NFS counters do not show requests to a dead server, and one waiting task is little iowait on many CPUs.
+        """
+        blocked = self.one(cpu.GPU_HOST_PROCESSES_BLOCKED)
+        if self.pressure("io") is not None or blocked is None or not blocked.seconds or blocked.low < 1:
+            return
+        disks = self.series(disk.GPU_HOST_DISK_BUSY_SECONDS_TOTAL)
+        if any((each.rate or 0.0) >= thresholds.DISK_WORKS_SHARE for each in disks):
+            return
+        for mount, kinds in _nfs_operations(self).items():
+            if not any(operations for operations, _ in kinds.values()):
+                yield f"NFS {mount} answers nothing, {blocked.last:.0f} tasks wait for I/O"
 
     def silent_servers(self) -> Iterator[str]:
         """Yield unresponsive file servers from the kernel log, the only source for Lustre servers."""
@@ -559,14 +527,3 @@ class HostEvidence(Evidence):
         if not mounts or not all(any(done for done, _ in kinds.values()) for kinds in mounts):
             return events
         return [each for each in events if self.age_seconds(each.last) <= self.seconds]
-
-    def _io_without_disks(self) -> float:
-        """Return how many tasks wait for I/O while no disk works, on a kernel without PSI; 0 otherwise.
-
-        NFS counters do not show requests to a dead server, and one waiting task is little iowait on many CPUs.
-        """
-        blocked = self.one(cpu.GPU_HOST_PROCESSES_BLOCKED)
-        if self.pressure("io") is not None or blocked is None or not blocked.seconds or blocked.low < 1:
-            return 0.0
-        disks = self.series(disk.GPU_HOST_DISK_BUSY_SECONDS_TOTAL)
-        return 0.0 if any((disk.rate or 0.0) >= thresholds.DISK_WORKS_SHARE for disk in disks) else blocked.last

@@ -3,7 +3,6 @@
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpu_triage.driver.kernel.procfs import PAGE_CACHE, storage_behind
@@ -33,7 +32,7 @@ class LimitedJob(NamedTuple):
 
 def limited_job(resource: str, gpu: GpuEvidence, ease: float = 1.0, *, lately: bool = False) -> LimitedJob | None:
     """Return the job that its own limit of ``cpu`` or ``memory`` slows most, in the window or `lately`, or None."""
-    limits = _LIMITS.get(resource)
+    limits = {"cpu": _cpu_limits, "memory": _memory_limits}.get(resource)
     return None if limits is None else max(limits(gpu, ease, lately=lately), default=None)
 
 
@@ -86,9 +85,6 @@ def _memory_limits(gpu: GpuEvidence, ease: float, *, lately: bool) -> Iterator[L
             where = short_name(each.labels["cgroup"])
             words = f"its own memory limit stalls its tasks {stalled:.0%} of the time ({where})"
             yield LimitedJob(stalled, words, where)
-
-
-_LIMITS: Final = MappingProxyType({"cpu": _cpu_limits, "memory": _memory_limits})
 
 
 def _rise(gpu: GpuEvidence, spec: MetricSpec, labels: Mapping[str, str], *, lately: bool) -> Amount:

@@ -143,7 +143,7 @@ def saves(host: HostEvidence, gpu: GpuEvidence) -> bool | None:
         return True
     if not processes:
         return None
-    writes = host.mostly_writes() and host.written_bytes_per_second() >= thresholds.SAVING_BYTES_PER_SECOND
+    writes = host.mostly_writes() and host.bytes_per_second("write") >= thresholds.SAVING_BYTES_PER_SECOND
     return writes and any("storage" in own_stalls(rank, {}, lambda _name: 1.0) for rank in ranks)
 
 
@@ -153,6 +153,6 @@ def saving_explains_seconds(host: HostEvidence, gpu: GpuEvidence) -> float:
     if saving is not None:
         return thresholds.UNEXPLAINED_SECONDS if saving else 0.0
     # What its cgroup does not write to disks, others do.
-    written = host.written_bytes_per_second(disks=not gpu.has(GPU_CGROUP_WRITTEN_BYTES_TOTAL))
+    written = host.bytes_per_second("write", disks=not gpu.has(GPU_CGROUP_WRITTEN_BYTES_TOTAL))
     enough = written + host.uploaded_bytes_per_second >= thresholds.SAVING_BYTES_PER_SECOND
     return thresholds.HOST_SAVES_SECONDS if enough else 0.0

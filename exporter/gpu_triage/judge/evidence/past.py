@@ -3,10 +3,13 @@
 from array import array
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
+from gpu_triage.documents.pcie_values import Width
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.read.incidents.decisions import Decisions
+from gpu_triage.read.incidents.ledger import Name
 from gpu_triage.read.metrics.metric import MetricSpec
 
 K = TypeVar("K", bound=Hashable)
@@ -124,12 +127,13 @@ class Counted(Past):
             self._at, self._value = at, value
 
 
-class WidestLink(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class WidestLink:
     """A GPU in a slot, and its most lanes."""
 
-    gpu: str  # the GPU's key
-    pci_bus_id: str  # "" if unknown
-    lanes: int
+    gpu: Name  # the GPU's key
+    pci_bus_id: Name  # "" if unknown
+    lanes: Width
 
 
 class WidestLinks:
@@ -148,9 +152,9 @@ class WidestLinks:
 
     def see(self, links: Iterable[WidestLink]) -> None:
         """Note links as they are now, or as they were earlier in this boot."""
-        for gpu, slot, lanes in links:
-            if lanes > self.of(gpu, slot):
-                self._lanes[gpu, slot] = lanes
+        for link in links:
+            if link.lanes > self.of(link.gpu, link.pci_bus_id):
+                self._lanes[link.gpu, link.pci_bus_id] = link.lanes
         for surplus in tuple(self._lanes)[:-MOST_LINKS]:
             del self._lanes[surplus]
 

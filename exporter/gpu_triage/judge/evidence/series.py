@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_triage.judge.evidence import thresholds
@@ -45,6 +46,11 @@ class Series(NamedTuple):
         return dict(zip(self.spec.labels, self.values, strict=True))
 
     @property
+    def name(self) -> str:
+        """Its label values as text: ``mlx5_3:1`` of a port."""
+        return ":".join(self.values)
+
+    @property
     def rate(self) -> float | None:
         """A counter's increase per second; None with only one reading."""
         return self.increase / self.seconds if self.seconds > 0 else None
@@ -72,6 +78,11 @@ class Evidence:
     def age_seconds(self, wall: float) -> float:
         """Return the age of a Unix timestamp in seconds."""
         return self.at.wall - wall
+
+    @cached_property
+    def recent(self) -> Self:
+        """The same over `RECENT_SECONDS`, the last part of the window: what is scarce now, and the state of links."""
+        return self.over(thresholds.RECENT_SECONDS)
 
     def over(self, seconds: float) -> Self:
         return replace(self, seconds=min(seconds, self.seconds))

@@ -13,8 +13,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final, Generic, Protocol, TypeVar
 
-from gpu_triage.judge.findings.check import Advice
-from gpu_triage.judge.findings.table import BY_CODE, Check, Severity
+from gpu_triage.judge.findings.table import BY_CODE, Advice, Check, Severity
 from gpu_triage.read.incidents.decisions import Acceptance
 
 
@@ -97,8 +96,6 @@ class State(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding."""
-
     check: Check
     measured: str  # what was observed, with numbers
     gpu: str | None = None  # NVML index as text; None for the host, and for a GPU without an index
@@ -179,9 +176,10 @@ def of_gpu(
     value: float | None = None,
     *,
     detail: str = "",
+    loss: float | None = None,
 ) -> Finding:
     finding = Finding(BY_CODE[code], measured, gpu.gpu, gpu.uuid, gpu.pci_bus_id, cause_advice=cause_advice)
-    return replace(finding, value=value, detail=_printable(detail))
+    return replace(finding, value=value, detail=_printable(detail), loss=loss)
 
 
 def of_slot(code: str, pci_bus_id: str, measured: str, value: float | None = None, detail: str = "") -> Finding:

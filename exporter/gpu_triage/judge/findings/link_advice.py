@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final, Literal
 
-from gpu_triage.judge.findings.check import Advice, advice_on
-from gpu_triage.judge.findings.table import BY_CODE
+from gpu_triage.judge.findings.table import BY_CODE, Advice, advice_on
 
 Attribute = Literal["generation", "width"]
 

@@ -1,12 +1,11 @@
 """Saves what the judge remembers to the state directory: findings and links. Only reused within the same boot."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 from gpu_triage.documents import AtMost, Pattern, Place, Range, read_value
-from gpu_triage.documents.pcie_values import Width
 from gpu_triage.documents.saved_state import LoadedState, StateKind, read_entries
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.past import MOST_LINKS, WidestLink, WidestLinks
@@ -36,8 +35,6 @@ _Seconds = Annotated[float, Range(0, 1e10)]
 
 @dataclass(frozen=True, slots=True)
 class SavedLives:
-    """The saved document."""
-
     boot: str = ""  # ID of the boot in which it is valid; "" if unknown, and then it is not reused
     lives: tuple[Life, ...] = ()  # the findings' histories
     links: tuple[WidestLink, ...] = ()  # the most lanes of each PCIe link
@@ -123,29 +120,21 @@ class _Entry:
     outgrown_value: Annotated[float, Range(-1e300, 1e300)] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Link:
-    """A `WidestLink` as plain values."""
-
-    gpu: Name
-    pci_bus_id: Name
-    lanes: Width
-
-
 def _document(memory: SavedLives) -> dict[str, Any]:
-    links = [link._asdict() for link in memory.links]
-    return {"boot": memory.boot, "findings": [_entry(life) for life in memory.lives], "links": links}
+    findings, links = [_entry(life) for life in memory.lives], [asdict(link) for link in memory.links]
+    return {"boot": memory.boot, "findings": findings, "links": links}
 
 
 def _found(document: dict[str, Any], where: Place, _latest: float) -> LoadedState[SavedLives]:
     listed, listed_links = document.pop("findings", None), document.pop("links", None)
     head = read_value(_Head, document, where)
     entries, refused = read_entries(_Entry, listed, MOST_FINDINGS, where.at("findings"), _check)
-    links, refused_links = read_entries(_Link, listed_links, MOST_LINKS, where.at("links"), lambda _link, _where: None)
+    links, refused_links = read_entries(
+        WidestLink, listed_links, MOST_LINKS, where.at("links"), lambda _link, _where: None
+    )
     # Unknown codes are left out: another release may have other findings.
     lives = tuple(_life(each) for each in entries if each.code in BY_CODE)
-    widest = tuple(WidestLink(each.gpu, each.pci_bus_id, each.lanes) for each in links)
-    return LoadedState(SavedLives(head.boot, lives, widest), refused + refused_links)
+    return LoadedState(SavedLives(head.boot, lives, links), refused + refused_links)
 
 
 def _check(entry: _Entry, where: Place) -> None:

@@ -9,8 +9,7 @@ from typing import Final
 
 from gpu_triage.documents import quoted
 from gpu_triage.errors import ConfigError
-from gpu_triage.judge.findings.check import Limit, Unit, length_in_words
-from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Area, Check
+from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Area, Check, Limit, Unit, length_in_words
 from gpu_triage.options.config import JudgeOption
 from gpu_triage.options.values import parse_duration, show_duration
 

@@ -24,8 +24,6 @@ NO_GPUS: Final = KnownGpus[Any]()
 
 
 class EndReason(Enum):
-    """Why a finding ended."""
-
     GONE = "gone"  # its condition did not hold for the hold time
     UNSEEN = "unseen"  # its condition could not be observed for a day
     RESET = "reset"  # its GPU was reset, and its condition no longer holds

@@ -3,11 +3,10 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpu_triage.documents import packaged_toml
-from gpu_triage.judge.findings.check import Advice, Severity
+from gpu_triage.judge.findings.table import Advice, Severity
 from gpu_triage.read.exporter.judgment import GPU_VERDICT
 
 
@@ -84,8 +83,6 @@ def verdict_on(severities: Iterable[Severity], *, was_read: bool) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The words of one kind of report."""
-
     verdicts: Mapping[Verdict, str]
     drains: bool  # whether there is something that can be drained
 
@@ -93,15 +90,6 @@ class Words:
         return advice.decision if self.drains else advice.at_a_desk
 
 
-CLUSTER: Final = Words(MappingProxyType({verdict: verdict.text for verdict in Verdict}), drains=True)
-DESK: Final = Words(
-    MappingProxyType(
-        {
-            Verdict.DRAIN: "take it out of use",
-            Verdict.WATCH: "use it, but look",
-            Verdict.KEEP: "fine",
-            Verdict.NOT_READ: Verdict.NOT_READ.text,
-        }
-    ),
-    drains=False,
-)
+CLUSTER: Final = Words({verdict: verdict.text for verdict in Verdict}, drains=True)
+_AT_A_DESK: Final = {Verdict.DRAIN: "take it out of use", Verdict.WATCH: "use it, but look", Verdict.KEEP: "fine"}
+DESK: Final = Words({**CLUSTER.verdicts, **_AT_A_DESK}, drains=False)

@@ -1,6 +1,6 @@
 """Findings as entries of a report: equal ones of several GPUs as one, each with how long it has lasted."""
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Final, NamedTuple
 
@@ -81,21 +81,21 @@ def _measured(findings: Sequence[Finding]) -> str:
 
 def life_cycle(finding: Finding, words: Words = CLUSTER) -> str:
     """Return ``has lasted 40 s of 10 min; then critical: drain``; "" if confirmed and its condition holds."""
-    return "; ".join(_life_cycle(finding, words))
-
-
-def _life_cycle(finding: Finding, words: Words) -> Iterator[str]:
+    said: list[str] = []
     if finding.state is State.PENDING:
         wait = length_of_time(finding.check.wait_seconds)
         observed = finding.since is not None
-        yield f"has lasted {length_of_time(finding.lasted_seconds)} of {wait}" if observed else f"must last {wait}"
+        said.append(
+            f"has lasted {length_of_time(finding.lasted_seconds)} of {wait}" if observed else f"must last {wait}"
+        )
         if finding.severity is Severity.CRITICAL and finding.accepted is None:
-            yield f"then {finding.severity.value}: {words.verdicts[OF_SEVERITY[Severity.CRITICAL]]}"
+            said.append(f"then {finding.severity.value}: {words.verdicts[OF_SEVERITY[Severity.CRITICAL]]}")
     if finding.holds is None:
-        yield "cannot be observed now"
+        said.append("cannot be observed now")
     elif not finding.holds:
         hold = length_of_time(finding.check.hold_seconds)
-        yield f"gone for {length_of_time(finding.quiet_seconds)}, ends after {hold}"
+        said.append(f"gone for {length_of_time(finding.quiet_seconds)}, ends after {hold}")
+    return "; ".join(said)
 
 
 def ended_text(finding: Finding, now: float) -> tuple[str, str]:

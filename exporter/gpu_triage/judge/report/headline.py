@@ -24,18 +24,11 @@ _STATES: Final = MappingProxyType({**STATES, _USE_UNKNOWN: _USE_UNKNOWN})
 
 UNREMARKABLE: Final = frozenset({"compute", "idle"})
 """Normal classes: their GPUs and reasons are not listed."""
-_CRITICAL: Final = "critical"
-_CRITICAL_SOON: Final = "critical if it lasts"
-_WARNINGS: Final = "warnings"
-_INFO: Final = "info"
-_ACCEPTED: Final = "accepted"
-_GROUPS: Final = (_CRITICAL, _CRITICAL_SOON, _WARNINGS, _INFO, _ACCEPTED)
+_GROUPS: Final = ("critical", "critical if it lasts", "warnings", "info", "accepted")
 _MOST_CODES: Final = 4
 
 
 class Headline(NamedTuple):
-    """The verdict on a host in one line."""
-
     verdict: str
     details: str  # the number of GPUs in each state, and the codes of the worst findings
 
@@ -86,9 +79,9 @@ def _worst(report: Report) -> str:
 
 def _group(finding: Finding) -> str:
     if finding.accepted is not None:
-        return _ACCEPTED
+        return "accepted"
     if finding.urgency is Severity.CRITICAL:
-        return _CRITICAL
+        return "critical"
     if finding.severity is Severity.CRITICAL and finding.state is State.PENDING:
-        return _CRITICAL_SOON
-    return _WARNINGS if finding.urgency is Severity.WARNING else _INFO
+        return "critical if it lasts"
+    return "warnings" if finding.urgency is Severity.WARNING else "info"

@@ -2,19 +2,18 @@
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar, get_type_hints
 
 from gpu_triage.documents import printable
 from gpu_triage.judge.bottleneck.classes import Bottleneck, Bound
 from gpu_triage.judge.evidence.owners import GpuOwner
-from gpu_triage.judge.findings.check import Advice
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.link_advice import LINK_ADVICE
 from gpu_triage.judge.findings.settings import Change
-from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Action, Area, Check, Severity, Unit
+from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Action, Advice, Area, Check, Severity, Unit
 from gpu_triage.judge.findings.verdicts import Verdict
 from gpu_triage.judge.report.headline import headline
 from gpu_triage.judge.report.report import AreaVerdict, FileRead, GpuReadings, GpuVerdict, PlannedWork, Report
@@ -82,6 +81,7 @@ def changed_setting(change: Change) -> dict[str, Any]:
 
 
 def _gpu(gpu: GpuVerdict) -> dict[str, Any]:
+    bound = gpu.bottleneck.bound
     return {
         "gpu": gpu.gpu,
         "uuid": gpu.uuid or None,
@@ -90,23 +90,18 @@ def _gpu(gpu: GpuVerdict) -> dict[str, Any]:
         "bottleneck": gpu.bottleneck.name,
         "because": gpu.bottleneck.because,
         "unseen": gpu.bottleneck.unseen or None,
-        "bound": _bound(gpu.bottleneck.bound),
+        "bound": bound
+        and {
+            "by": bound.name,
+            "pipe": bound.pipe,
+            "pipe_ratio": _rounded(bound.pipe_ratio),
+            "memory_ratio": _rounded(bound.memory_ratio),
+        },
         "since": _seconds(gpu.since),
         "verdict": gpu.verdict.value,
         "findings": list(gpu.codes),
         "held_by": [{name: value or None for name, value in owner._asdict().items()} for owner in gpu.owners],
         "readings": {name: _rounded(value) for name, value in asdict(gpu.readings).items()},
-    }
-
-
-def _bound(bound: Bound | None) -> dict[str, Any] | None:
-    if bound is None:
-        return None
-    return {
-        "by": bound.name,
-        "pipe": bound.pipe,
-        "pipe_ratio": _rounded(bound.pipe_ratio),
-        "memory_ratio": _rounded(bound.memory_ratio),
     }
 
 
@@ -172,33 +167,20 @@ def report_from_json(text: bytes | str) -> Report:
     if document.get("version") != VERSION:
         raise ValueError(f"it is of format version {document.get('version')!r}; this program reads version {VERSION}")
     findings = [_read_finding(each) for each in _tables(document, "findings")]
-    return Report(
-        host=_text(document, "host"),
-        simulated=document.get("simulated") is True,
-        recording=_text(document, "recording") or None,
-        **_numbers_of(document, "judged_at", "measured_seconds"),
+    maintenance = _table(document, "maintenance")
+    return _read(
+        Report,
+        document,
         driver=_text(document, "driver_version"),
         areas=tuple(_read_area(each, findings) for each in _tables(document, "areas")),
         gpus=tuple(map(_read_gpu, _tables(document, "gpus"))),
         verdict=Verdict(_text(document, "verdict")),
-        not_read=_texts(document, "not_read"),
-        blocked=_text(document, "blocked") or None,
         ended=tuple(map(_read_finding, _tables(document, "ended"))),
-        files=tuple(
-            FileRead(_text(each, "name"), _texts(each, "kinds"), _text(each, "written"), _text(each, "note"))
-            for each in _tables(document, "files")
-        ),
-        repairs=_texts(document, "repairs"),
+        files=tuple(_read(FileRead, each) for each in _tables(document, "files")),
         settings=tuple(map(_read_setting, _tables(document, "settings"))),
         scheduled=document.get("scheduled") is not False,
-        not_judged=_texts(document, "not_judged"),
-        maintenance=_read_maintenance(_table(document, "maintenance")),
+        maintenance=_read(PlannedWork, maintenance) if _number(maintenance, "until") else None,
     )
-
-
-def _read_maintenance(planned: dict[str, Any]) -> PlannedWork | None:
-    until = _number(planned, "until")
-    return PlannedWork(until, **_texts_of(planned, "source", "reason")) if until else None
 
 
 def _read_area(area: dict[str, Any], findings: list[Finding]) -> AreaVerdict:
@@ -209,56 +191,46 @@ def _read_area(area: dict[str, Any], findings: list[Finding]) -> AreaVerdict:
 
 
 def _read_gpu(gpu: dict[str, Any]) -> GpuVerdict:
-    bound, readings = _table(gpu, "bound"), _table(gpu, "readings")
-    ratios = _number(bound, "pipe_ratio") or 0.0, _number(bound, "memory_ratio") or 0.0
-    bounded = Bound(_text(bound, "pipe"), *ratios) if bound else None
-    return GpuVerdict(
-        **_texts_of(gpu, "gpu", "uuid", "name", "pci_bus_id"),
-        bottleneck=Bottleneck(_text(gpu, "bottleneck"), _text(gpu, "because"), _text(gpu, "unseen"), bound=bounded),
-        since=_number(gpu, "since"),
+    bound = _table(gpu, "bound")
+    because, unseen = _text(gpu, "because"), _text(gpu, "unseen")
+    return _read(
+        GpuVerdict,
+        gpu,
+        bottleneck=Bottleneck(_text(gpu, "bottleneck"), because, unseen, bound=_read(Bound, bound) if bound else None),
         seconds={},
         strip=(),
         verdict=Verdict(_text(gpu, "verdict")),
         codes=_texts(gpu, "findings"),
-        owners=tuple(GpuOwner(*(_text(each, name) for name in GpuOwner._fields)) for each in _tables(gpu, "held_by")),
-        readings=GpuReadings(**{field.name: _number(readings, field.name) for field in fields(GpuReadings)}),
+        owners=tuple(_read(GpuOwner, each) for each in _tables(gpu, "held_by")),
+        readings=_read(GpuReadings, _table(gpu, "readings")),
     )
 
 
 def _read_finding(finding: dict[str, Any]) -> Finding:
-    code, holds = _text(finding, "code"), finding.get("holds")
+    code, accepted, holds = _text(finding, "code"), _table(finding, "accepted"), finding.get("holds")
     # The code may be unknown here, and the host may have other wait and hold times.
-    check = Check(
-        **_texts_of(finding, "code", "topic", "meaning", "decision"),
+    check = _read(
+        Check,
+        finding,
         area=Area(_text(finding, "area")),
         severity=Severity(_text(finding, "confirmed_severity")),
         action=Action(_text(finding, "action")),
         title="",
         measure=BY_CODE[code].measure if code in BY_CODE else None,
-        alert=_text(finding, "alert") or None,
         page=_text(finding, "runbook"),
-        **_numbers_of(finding, "wait_seconds", "hold_seconds"),
+        limits={},
     )
-    return Finding(
-        check,
-        **_texts_of(finding, "measured", "detail", "uuid", "pci_bus_id", "explained_by", "end"),
-        gpu=_text(finding, "gpu") or None,
-        since=_number(finding, "since"),
+    until = min(max(0.0, _number(accepted, "until") or 0.0), LATEST_SECONDS)
+    return _read(
+        Finding,
+        finding,
+        check=check,
         cause_advice=_known_advice().get((check.meaning, check.decision)),
-        value=_number(finding, "value"),
+        settling=False,
         state=next((each for each in State if each.text == finding.get("state")), State.PENDING),
         holds=holds if isinstance(holds, bool) else None,
-        **_numbers_of(finding, "lasted_seconds", "quiet_seconds"),
-        ended_at=_number(finding, "ended_at"),
-        accepted=_read_acceptance(code, accepted) if (accepted := _table(finding, "accepted")) else None,
+        accepted=_read(Acceptance, accepted, until=until) if accepted else None,
     )
-
-
-def _read_acceptance(code: str, accepted: dict[str, Any]) -> Acceptance:
-    times = _numbers_of(accepted, "at", "until")
-    until = min(max(0.0, times.pop("until")), LATEST_SECONDS)
-    words = _texts_of(accepted, "by", "reason")
-    return Acceptance(code, "", "", Severity.INFO.value, None, **times, until=until, **words)
 
 
 @cache
@@ -272,22 +244,21 @@ def _known_advice() -> Mapping[tuple[str, str], Advice]:
 
 def _read_setting(setting: dict[str, Any]) -> Change:
     unit = next((each for each in Unit if each.text == setting.get("unit")), Unit.COUNT)
-    return Change(
-        _text(setting, "finding"), _text(setting, "name"), **_numbers_of(setting, "value", "default"), unit=unit
-    )
+    return _read(Change, setting, code=_text(setting, "finding"), unit=unit)
+
+
+T = TypeVar("T")
+
+
+def _read(kind: type[T], table: dict[str, Any], **known: Any) -> T:
+    """Return a dataclass or named tuple with what is `known`, and the rest from the keys named like its fields."""
+    hints = get_type_hints(kind)
+    return kind(**known, **{name: _READERS[hints[name]](table, name) for name in hints.keys() - known.keys()})
 
 
 def _text(document: dict[str, Any], key: str) -> str:
     value = document.get(key)
     return printable(value) if isinstance(value, str) else ""
-
-
-def _texts_of(document: dict[str, Any], *keys: str) -> dict[str, Any]:
-    return {key: _text(document, key) for key in keys}
-
-
-def _numbers_of(document: dict[str, Any], *keys: str) -> dict[str, Any]:
-    return {key: _number(document, key) or 0.0 for key in keys}
 
 
 def _texts(document: dict[str, Any], key: str) -> tuple[str, ...]:
@@ -300,6 +271,17 @@ def _number(document: dict[str, Any], key: str) -> float | None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     # False for NaN, infinity, and whole numbers of hundreds of digits.
     return float(value) if is_number and abs(value) <= sys.float_info.max else None
+
+
+_READERS: Final[Mapping[Any, Callable[[dict[str, Any], str], Any]]] = {
+    str: _text,
+    str | None: lambda table, key: _text(table, key) or None,
+    bool: lambda table, key: table.get(key) is True,
+    float: lambda table, key: _number(table, key) or 0.0,
+    float | None: _number,
+    tuple[str, ...]: _texts,
+}
+"""How values are read by the type of their field."""
 
 
 def _table(document: dict[str, Any], key: str) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import NamedTuple
 
 from gpu_triage.judge.bottleneck.class_history import ClassPeriod, GpuMemory
@@ -42,8 +41,6 @@ class GpuReadings:
 
 @dataclass(frozen=True, slots=True)
 class GpuVerdict:
-    """The verdict on one GPU."""
-
     gpu: str
     uuid: str  # uuid, name and pci_bus_id are "" if unknown
     name: str
@@ -71,8 +68,6 @@ class AreaVerdict:
 
 @dataclass(frozen=True, slots=True)
 class FileRead:
-    """A file used to judge a host."""
-
     name: str
     kinds: tuple[str, ...]  # kinds of content found; empty if none is supported
     written: str  # its own timestamp, ``2026-11-22 10:00:00``; "" if it has none
@@ -87,14 +82,12 @@ class PlannedWork(NamedTuple):
     reason: str
 
     def __str__(self) -> str:
-        ends = datetime.fromtimestamp(min(max(0.0, self.until), LATEST_SECONDS), timezone.utc)
-        return f"until {ends:%Y-%m-%d %H:%M} UTC{' by Slurm' * (self.source == SLURM)}: {self.reason}"
+        ends = minute(min(max(0.0, self.until), LATEST_SECONDS))
+        return f"until {ends}{' by Slurm' * (self.source == SLURM)}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The verdict on a host."""
-
     host: str  # name of the host or scenario
     simulated: bool
     recording: str | None  # recording being replayed; None for a live host
@@ -134,8 +127,6 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class JudgedHost:
-    """The subject of a judgment."""
-
     name: str  # name of the host or scenario
     recording: str | None = None  # recording being replayed; None for a live host
     continuous: bool = False  # judged repeatedly; a single poll cannot show when a condition began

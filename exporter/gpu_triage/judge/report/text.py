@@ -113,14 +113,11 @@ def _unknown(report: Report) -> Iterator[Line]:
 def _pending(report: Report) -> Iterator[Line]:
     """Yield a note that a single measurement cannot confirm pending findings, and what can."""
     count = sum(each.state is State.PENDING and each.since is None for each in report.findings)
-    if not count:
-        return
-    pending = f"{count} finding{'s' * (count != 1)} pending: "
-    if report.files:
-        yield from (Line(""), Line("", f"{pending}files cannot confirm findings that take time.", indent=4))
-        return
-    look = f"{pending}a {report.measured_seconds:.0f} s check cannot confirm findings that take time."
-    yield from (Line(""), Line("", f"{look} {_ASK_THE_EXPORTER}", indent=4))
+    if count:
+        look = "files" if report.files else f"a {report.measured_seconds:.0f} s check"
+        ask = "" if report.files else f" {_ASK_THE_EXPORTER}"
+        text = f"{count} finding{'s' * (count != 1)} pending: {look} cannot confirm findings that take time.{ask}"
+        yield from (Line(""), Line("", text, indent=4))
 
 
 def _files(report: Report) -> Iterator[Line]:

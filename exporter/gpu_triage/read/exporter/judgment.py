@@ -1,13 +1,13 @@
-"""Metrics of the judge's verdicts and findings for each GPU and the host; `judge` creates the reading."""
+"""Metrics of the judge's verdicts and findings for each GPU and the host; `judge` creates their samples."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Final
 
 from gpu_triage.read.metrics.contract import GpuLabels
-from gpu_triage.read.metrics.metric import Sample, Tier, gpu_counter, gpu_gauge, host_gauge
-from gpu_triage.read.metrics.rendering import Each, samples
+from gpu_triage.read.metrics.metric import Tier, gpu_counter, gpu_gauge, host_gauge
+from gpu_triage.read.metrics.rendering import Each
 
 NAME = "judge"
 ABOUT = "what limits each GPU, and whether to keep it in service"
@@ -117,25 +117,6 @@ GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS = _host_judge_gauge(
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedFinding:
-    """A current finding, or one that ended recently; `gpu` has index, UUID and PCI address, and is None for the host.
-
-    The state is a value of gpu_finding; `since` has Unix seconds, None if it ended; `detail` is "" until confirmed.
-    """
-
-    gpu: tuple[str, str, str] | None
-    code: str
-    severity: str
-    action: str
-    state: int
-    lasted_seconds: float
-    value: float | None
-    since: float | None
-    detail: str
-    accepted: tuple[float, str, str] | None = None  # until when (Unix seconds), by whom and why
-
-
-@dataclass(frozen=True, slots=True)
 class JudgedGpu:
     """Judgment of one GPU; the verdict is None if it was not read, the bound outside class compute or if not known."""
 
@@ -148,35 +129,19 @@ class JudgedGpu:
 
 @dataclass(frozen=True, slots=True)
 class JudgmentReading:
+    """The verdicts; findings are published one by one."""
+
     gpus: Annotated[tuple[JudgedGpu, ...], Each("labels")]
     host_verdict: Annotated[str | None, GPU_HOST_VERDICT]
-    findings: tuple[PublishedFinding, ...]
 
 
-def render(reading: JudgmentReading) -> Iterator[Sample]:
-    yield from samples(reading)
-    yield GPU_HOST_FINDINGS.sample(sum(finding.since is not None for finding in reading.findings))
-    for finding in reading.findings:
-        gpu_labels: tuple[str, ...] = () if finding.gpu is None else finding.gpu
-        state, lasted, value, since = _OF_HOST if finding.gpu is None else _OF_GPU
-        facts = (finding.code, finding.severity, finding.action)
-        yield state.sample(finding.state, *gpu_labels, *facts)
-        yield lasted.sample(finding.lasted_seconds, *gpu_labels, finding.code)
-        if finding.value is not None:
-            yield value.sample(finding.value, *gpu_labels, finding.code)
-        if finding.since is not None:
-            yield since.sample(finding.since, *gpu_labels, *facts, finding.detail)
-        if finding.accepted is not None:
-            until, *words = finding.accepted
-            yield GPU_FINDING_ACCEPTED_UNTIL_TIMESTAMP_SECONDS.sample(until, *gpu_labels, finding.code, *words)
-
-
-_OF_GPU: Final = (GPU_FINDING, GPU_FINDING_LASTED_SECONDS, GPU_FINDING_VALUE, GPU_FINDING_SINCE_TIMESTAMP_SECONDS)
-_OF_HOST: Final = (
+OF_GPU: Final = (GPU_FINDING, GPU_FINDING_LASTED_SECONDS, GPU_FINDING_VALUE, GPU_FINDING_SINCE_TIMESTAMP_SECONDS)
+OF_HOST: Final = (
     GPU_HOST_FINDING,
     GPU_HOST_FINDING_LASTED_SECONDS,
     GPU_HOST_FINDING_VALUE,
     GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS,
 )
-FINDING_SERIES: Final = (*_OF_GPU, *_OF_HOST, GPU_HOST_FINDINGS, GPU_FINDING_ACCEPTED_UNTIL_TIMESTAMP_SECONDS)
+"""State, how long it has lasted, value and beginning of a finding about a GPU, or about the host."""
+FINDING_SERIES: Final = (*OF_GPU, *OF_HOST, GPU_HOST_FINDINGS, GPU_FINDING_ACCEPTED_UNTIL_TIMESTAMP_SECONDS)
 """All metrics of findings."""
