@@ -1,32 +1,16 @@
-"""Builds Prometheus rules: fills in the source's placeholders, ``${name}``, with macros and values of the settings."""
+"""Builds Prometheus rules: fills in the source's placeholders, ``${name}``, with values of the settings."""
 
 import re
 import textwrap
-from collections.abc import Iterable, Mapping
-from functools import cache
-from types import MappingProxyType
+from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeAlias, Union
 
 from gpu_triage.alerting.gpu_hours import GPU_HOURS
-from gpu_triage.alerting.rule_source import Alert, RecordingRule, RuleSource, SourceError, read_macros
+from gpu_triage.alerting.macros import PLACEHOLDER, expanded
+from gpu_triage.alerting.rule_source import Alert, RecordingRule, RuleSource, SourceError
 from gpu_triage.alerting.settings import AlertSettings, Settings, duration_seconds, plain
-from gpu_triage.read.registry import GPU_COLLECTORS
-from gpu_triage.read.xid.codes import (
-    NONFATAL_ACTION,
-    NONFATAL_MEANING,
-    SLOW_GSP,
-    SLOW_GSP_ACTION,
-    SLOW_GSP_MEANING,
-    XID_CODES,
-    XidCode,
-    XidKind,
-)
-from gpu_triage.read.xid.xid_events import MISSED_BY_NVML
 
-PLACEHOLDER: Final = re.compile(r"\$\{([a-z][a-z0-9_]*)\}")
 _COMMENT_WIDTH: Final = 118
-_FIRST_XIDS: Final = ("79", "95", "64", "140", "48", "94")
-"""If several Xids came together, a text is about the first of these, or else about another one."""
 
 
 def filled_in(where: str, text: str, values: Mapping[str, str]) -> str:
@@ -40,86 +24,6 @@ def filled_in(where: str, text: str, values: Mapping[str, str]) -> str:
     if "${" in PLACEHOLDER.sub("", text):
         raise SourceError(f"{where}: '${{' begins no token; write ${{name}} in lower case")
     return PLACEHOLDER.sub(value, text)
-
-
-def expanded_expr(expr: str) -> str:
-    """Expand shared parts and lists of Xid codes in an expression; placeholders for settings are kept."""
-    return _expanded(expr, expression_macros())
-
-
-def expanded_text(text: str) -> str:
-    """Expand the macros in a summary or description; placeholders for settings are kept."""
-    return _expanded(text, text_macros())
-
-
-@cache
-def expression_macros() -> Mapping[str, str]:
-    """Macros of expressions, by name: lists of Xid codes and of collectors, and parts that several rules share."""
-    found = {**xid_lists(), "gpu_collectors": "|".join(collector.name for collector in GPU_COLLECTORS)}
-    for name, text in read_macros().expressions.items():
-        found[name] = _expanded(text, found)
-    return MappingProxyType(found)
-
-
-@cache
-def text_macros() -> Mapping[str, str]:
-    """Macros of summaries and descriptions, by name, expanded to Prometheus templates."""
-    found = {**xid_lists(), **xid_texts()}
-    for name, text in read_macros().macros.items():
-        found[name] = _expanded(text, found)
-    return MappingProxyType(found)
-
-
-def xid_lists() -> Mapping[str, str]:
-    """Lists of Xid codes as regular expressions for label matchers, ``46|48|…``, by macro."""
-    every = XID_CODES.values()
-    page = [each for each in every if each.kind is XidKind.PAGE]
-    lists: dict[str, Iterable[XidCode]] = {
-        **{f"xids_{kind.value}": [each for each in every if each.kind is kind] for kind in XidKind},
-        "xids_page_nvlink": [each for each in page if each.nvlink],
-        "xids_page_other": [each for each in page if not each.nvlink],
-        "xids_page_at_once": [each for each in page if not each.fatal_in_text],
-        "xids_fatal_in_text": [each for each in every if each.fatal_in_text],
-        "xids_listed": every,
-    }
-    return {name: "|".join(str(each.code) for each in codes) for name, codes in lists.items()}
-
-
-def xid_texts() -> Mapping[str, str]:
-    """Prometheus templates with the meaning of, or action for, the most important code in ``$codes``, by macro."""
-    texts = {}
-    for kind in (XidKind.PAGE, XidKind.TICKET):
-        codes = [(str(each.code), each.meaning, each.action) for each in XID_CODES.values() if each.kind is kind]
-        if kind is XidKind.TICKET:
-            codes.append(("nonfatal", NONFATAL_MEANING, NONFATAL_ACTION))
-            codes.append((str(SLOW_GSP), SLOW_GSP_MEANING, SLOW_GSP_ACTION))
-        texts[f"xid_words_{kind.value}"] = _template((code, meaning) for code, meaning, _ in codes)
-        texts[f"xid_action_{kind.value}"] = _template((code, action) for code, _, action in codes)
-    *first, last = MISSED_BY_NVML
-    texts["xid_slow_gsp"] = str(SLOW_GSP)
-    texts["xids_missed_by_nvml"] = f"{', '.join(map(str, first))} and {last}"
-    return texts
-
-
-def _expanded(text: str, macros: Mapping[str, str]) -> str:
-    """Replace the placeholders that are macros; the lines of a macro get the indentation of the line that it is in."""
-
-    def value(found: re.Match[str]) -> str:
-        line = text[text.rfind("\n", 0, found.start()) + 1 :]
-        return macros.get(found[1], found[0]).replace("\n", "\n" + " " * (len(line) - len(line.lstrip(" "))))
-
-    return PLACEHOLDER.sub(value, text)
-
-
-def _template(text_of_code: Iterable[tuple[str, str]]) -> str:
-    def place(code: str) -> int:
-        return _FIRST_XIDS.index(code) if code in _FIRST_XIDS else len(_FIRST_XIDS)
-
-    codes_by_text: dict[str, list[str]] = {}
-    for code, text in sorted(text_of_code, key=lambda each: place(each[0])):
-        codes_by_text.setdefault(text, []).append(code)
-    branches = [f'if match " ({"|".join(codes)}) " $codes }}}}{t}{{{{ ' for t, codes in codes_by_text.items()]
-    return "{{ " + "else ".join(branches) + "end }}"
 
 
 Fields: TypeAlias = Mapping[str, Union[str, "Fields"]]
@@ -181,7 +85,7 @@ def link_elsewhere(url: str, command: str, cluster_label: str, *, fleet: bool) -
 
 def _about(rule: RecordingRule) -> str:
     """The comment of a rule, with the definitions of words for GPU hours."""
-    text = _expanded(rule.about, {name.replace(" ", "_"): meaning for name, meaning in GPU_HOURS.items()})
+    text = expanded(rule.about, {name.replace(" ", "_"): meaning for name, meaning in GPU_HOURS.items()})
     if text == rule.about:
         return text
     return "\n".join(line for part in text.splitlines() for line in textwrap.wrap(part, _COMMENT_WIDTH))
@@ -192,7 +96,7 @@ def _rule(rule: RecordingRule | Alert, settings: Settings) -> BuiltRule | None:
     values |= {name: plain(getattr(settings, name)) for name in ("fleet_hosts", "fleet_share")}
     values["job"] = settings.job.replace("\\", "\\\\").replace('"', '\\"')
     if isinstance(rule, RecordingRule):
-        expr = filled_in(rule.name, expanded_expr(rule.expr), values)
+        expr = filled_in(rule.name, rule.expr, values)
         return BuiltRule(
             _about(rule), {"record": rule.name, "expr": expr, **({"labels": rule.labels} if rule.labels else {})}
         )
@@ -202,7 +106,7 @@ def _rule(rule: RecordingRule | Alert, settings: Settings) -> BuiltRule | None:
     values |= {"alertname": rule.name, **numbers}
     fields: Fields = {
         "alert": rule.name,
-        "expr": filled_in(f"{rule.key}: expr", expanded_expr(rule.expr), values),
+        "expr": filled_in(f"{rule.key}: expr", rule.expr, values),
         **({"for": hold} if duration_seconds(hold) else {}),
         **({"keep_firing_for": rule.keep} if rule.keep else {}),
         "labels": {
@@ -213,8 +117,8 @@ def _rule(rule: RecordingRule | Alert, settings: Settings) -> BuiltRule | None:
             **chosen.labels,
         },
         "annotations": {
-            "summary": filled_in(f"{rule.key}: summary", expanded_text(rule.summary), values),
-            "description": filled_in(f"{rule.key}: description", expanded_text(rule.description), values),
+            "summary": filled_in(f"{rule.key}: summary", rule.summary, values),
+            "description": filled_in(f"{rule.key}: description", rule.description, values),
             **_links(rule, settings),
             **settings.annotations,
         },

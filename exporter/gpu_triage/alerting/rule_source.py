@@ -107,14 +107,6 @@ class _SourceFile:
 
 
 @dataclass(frozen=True, slots=True)
-class MacroFile:
-    """Parts that rules share, by name; each may use those above it."""
-
-    macros: dict[str, _Line]  # of texts
-    expressions: dict[str, _Paragraphs]  # of PromQL
-
-
-@dataclass(frozen=True, slots=True)
 class RuleSource:
     """One source file; `path` is that of the generated file relative to the rules folder: ``alerts-sick.yml``."""
 
@@ -146,9 +138,9 @@ def read_sources(folder: Path) -> tuple[RuleSource, ...]:
     return found
 
 
-def read_macros() -> MacroFile:
-    """What the rules share."""
-    return _read(MacroFile, SOURCE / _MACROS, _MACROS)
+def read_macros() -> dict[str, str]:
+    """What the rules share, by name; each may use those above it."""
+    return _read(dict[str, _Paragraphs], SOURCE / _MACROS, _MACROS)
 
 
 def _source(path: Path, name: str) -> RuleSource:
