@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeAlias, Union
 
 from gpu_triage.alerting.gpu_hours import GPU_HOURS
-from gpu_triage.alerting.macros import PLACEHOLDER, expanded
+from gpu_triage.alerting.macros import expanded
 from gpu_triage.alerting.rule_source import Alert, RecordingRule, RuleSource, SourceError
 from gpu_triage.alerting.settings import AlertSettings, Settings, duration_seconds, plain
 
@@ -15,15 +15,12 @@ _COMMENT_WIDTH: Final = 118
 
 def filled_in(where: str, text: str, values: Mapping[str, str]) -> str:
     """Replace every placeholder. Raises SourceError, about `where`, if one is malformed or has no value."""
-
-    def value(found: re.Match[str]) -> str:
-        if found[1] not in values:
-            raise SourceError(f"{where}: {found[0]} is unknown; known are {', '.join(sorted(values))}")
-        return values[found[1]]
-
-    if "${" in PLACEHOLDER.sub("", text):
-        raise SourceError(f"{where}: '${{' begins no token; write ${{name}} in lower case")
-    return PLACEHOLDER.sub(value, text)
+    found = expanded(text, values)
+    if "${" in found:
+        raise SourceError(
+            f"{where}: ${{{found.split('${')[1][:20]} has no value; known are {', '.join(sorted(values))}"
+        )
+    return found
 
 
 Fields: TypeAlias = Mapping[str, Union[str, "Fields"]]

@@ -28,7 +28,6 @@ _DASHBOARDS: Final = Path(__file__).parent / "dashboards"
 _DASHBOARDS_RUNBOOKS: Final = "http://${exporter:raw}/runbooks"
 _CLUSTER: Final = re.compile(rf"(?<![$-])\b{DEFAULTS.cluster_label}\b(?!:)")
 """The label in queries, legends and columns, but not the variable (``$cluster``, ``var-cluster``) or metric names."""
-_INHIBITION: Final = re.compile(r"source_matchers: \[(?P<source>.*)\](?P<rest>\n.*\n +equal: \[(?P<equal>.*)\])")
 _NO_LABELS: Final = frozenset({"description", "label", "name", "title"})
 _MARKS: Final = (MARK.encode(), b'"uid": "gpu-triage-')
 """Markers of files written by this program: rules and inhibitions, dashboards."""
@@ -43,15 +42,7 @@ def rule_files(settings: Settings = DEFAULTS) -> dict[str, str]:
 def inhibitions(settings: Settings = DEFAULTS) -> str:
     text = (SOURCE / INHIBITIONS).read_text(encoding="utf-8")
     filled = filled_in(INHIBITIONS, text, {"target": settings.target, "fleet": settings.fleet})
-    optional = settings.clusters.split(", ")
-
-    def with_labels(rule: re.Match[str]) -> str:
-        """Require the labels that the rule compares: Alertmanager takes one that both alerts lack for equal."""
-        needed = (label for label in rule["equal"].split(", ") if label not in optional)
-        absent = [f'{label}!=""' for label in needed if f'{label}!=""' not in rule["source"]]
-        return f"source_matchers: [{', '.join((rule['source'], *absent))}]{rule['rest']}"
-
-    return "\n".join([*comment(MARK), "", _INHIBITION.sub(with_labels, filled)])
+    return "\n".join([*comment(MARK), "", filled])
 
 
 def dashboards(settings: Settings = DEFAULTS) -> dict[str, str]:

@@ -20,7 +20,7 @@ from gpu_triage.read.xid.codes import (
 )
 from gpu_triage.read.xid.xid_events import MISSED_BY_NVML
 
-PLACEHOLDER: Final = re.compile(r"\$\{([a-z][a-z0-9_]*)\}")
+_PLACEHOLDER: Final = re.compile(r"\$\{([a-z][a-z0-9_]*)\}")
 _FIRST_XIDS: Final = ("79", "95", "64", "140", "48", "94")
 """If several Xids came together, a text is about the first of these, or else about another one."""
 
@@ -41,7 +41,7 @@ def expanded(text: str, values: Mapping[str, str]) -> str:
         line = text[text.rfind("\n", 0, found.start()) + 1 :]
         return values.get(found[1], found[0]).replace("\n", "\n" + " " * (len(line) - len(line.lstrip(" "))))
 
-    return PLACEHOLDER.sub(value, text)
+    return _PLACEHOLDER.sub(value, text)
 
 
 def xid_lists() -> Mapping[str, str]:

@@ -107,10 +107,10 @@ def test_a_wrong_source_is_refused_by_name(tmp_path: Path, wrong: str, message: 
         read(tmp_path, wrong)
 
 
-@pytest.mark.parametrize(("text", "message"), [("up > ${shar}", "known are share"), ("${Share}", "lower case")])
-def test_an_unknown_token_is_refused(text: str, message: str) -> None:
+@pytest.mark.parametrize("text", ["up > ${shar}", "${Share}"])
+def test_an_unknown_token_is_refused(text: str) -> None:
     assert filled_in("a", "up > ${share}", {"share": "1"}) == "up > 1"
-    with pytest.raises(SourceError, match=message):
+    with pytest.raises(SourceError, match=r"a: \$\{[Ss]har.*; known are share"):
         filled_in("a", text, {"share": "1"})
 
 
