@@ -6,9 +6,9 @@ severity, action and texts are next to the expression instead of below ``labels`
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Annotated, Final, TypeVar
 
 from gpu_triage.documents import Key, Parsed, Place, Tagged, parse_yaml, raised_as, read_file, read_value
 from gpu_triage.errors import DocumentError
@@ -70,17 +70,11 @@ class Alert:
     hold: Annotated[str, Key("for")] = ""  # ``for`` and ``keep_firing_for``; "" for none
     keep: Annotated[str, Key("keep_firing_for")] = ""
     labels: dict[str, str] = field(default_factory=dict)  # in addition to severity and action
-    # ``fleet`` if its series don't belong to a single host, so that there is no ``instance`` label.
-    scope: Literal["fleet"] | None = None
+    fleet: bool = False  # whether its series don't belong to a single host, so that there is no ``instance`` label
     unreachable: bool = False  # whether the exporter of its host does not answer while it fires
     fires: _Line = ""  # how long after the fault someone is notified, if that differs from `for`
     codes: tuple[str, ...] = ()  # findings that it relays; empty for an alert evaluated in PromQL alone
     enabled: bool = True  # whether it is included by default
-
-    @property
-    def fleet(self) -> bool:
-        """Whether its series don't belong to a single host."""
-        return self.scope is not None
 
     @property
     def elsewhere(self) -> bool:
@@ -101,18 +95,12 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class _SourceFile:
+class RuleSource:
+    """One source file."""
+
     about: _Paragraphs
     groups: tuple[Group, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RuleSource:
-    """One source file; `path` is that of the generated file relative to the rules folder: ``alerts-sick.yml``."""
-
-    path: str
-    about: str
-    groups: tuple[Group, ...]
+    path: str = ""  # of the generated file relative to the rules folder: ``alerts-sick.yml``
 
     @property
     def optional(self) -> bool:
@@ -144,8 +132,7 @@ def read_macros() -> dict[str, str]:
 
 
 def _source(path: Path, name: str) -> RuleSource:
-    file = _read(_SourceFile, path, name)
-    source = RuleSource(name, file.about, file.groups)
+    source = replace(_read(RuleSource, path, name), path=name)
     for alert in source.alerts:
         for each, limits in alert.thresholds.items():
             if not limits.low <= limits.value <= limits.high:

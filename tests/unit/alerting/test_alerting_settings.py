@@ -49,7 +49,7 @@ def read(tmp_path: Path) -> Read:
 
 def rule_of(key: str, settings: Settings) -> dict[str, Any]:
     """The rule of an alert; empty if it is off."""
-    groups = built(RuleSource("", "", (Group("g", "1m", (ALERTS[key],)),)), settings)
+    groups = built(RuleSource("", (Group("g", "1m", (ALERTS[key],)),)), settings)
     return dict(groups[0].rules[0].fields) if groups else {}
 
 

@@ -96,7 +96,6 @@ def test_the_words_for_an_xid_are_those_of_the_table() -> None:
         (GOOD.replace("action:", "acton:"), r"rules\[1\]\.acton: unknown key; did you mean action\?"),
         (GOOD.replace("value: 0.1", "value: 1"), "share: the default 1.0 is outside"),
         (GOOD.replace("summary: S", "summary: |\n          a\n          b"), "summary: .*has several lines"),
-        (GOOD.replace("severity: info", "scope: host\n        severity: info"), "scope: is 'host'; write one of fleet"),
         (GOOD.replace("record: b:c:d", "recorded: b:c:d"), r"rules\[0\]: is missing; known are record, alert"),
         (GOOD + GOOD.partition("d\n")[2].partition("expr: up\n")[2], "two alerts are called GpuA"),
     ],
