@@ -11,7 +11,6 @@ from tests.promql.queries import faults
 from tests.promql.vocabulary import ACTIONS, OF_OTHER_TARGETS, series_labels
 from tests.rules.rulefile import BMC, Rule, alerts, read_rules, rule_files
 
-from gpu_triage.alerting.build import link_elsewhere
 from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.judge.findings.table import BY_CODE, CHECKS
 
@@ -140,15 +139,10 @@ def test_a_text_asks_prometheus_for_what_was_recorded_once(rule: Rule) -> None:
 
 
 @every_alert
-def test_an_alert_links_its_runbook_on_the_exporter_and_its_dashboard(rule: Rule, repository: Path) -> None:
-    own = f"http://{{{{ $labels.instance }}}}/runbooks/{rule.name}"
-    if rule.name in ELSEWHERE:
-        url = f"http://{{{{ . | first | label `instance` }}}}/runbooks/{rule.name}"
-        command = f"gpu-triage explain {rule.name}"
-        link = link_elsewhere(url, command, "cluster", fleet=rule.name in FLEET_WIDE)
-        assert rule.annotations["runbook_url"] == link
-    else:
-        assert rule.annotations["runbook_url"] == own
+def test_an_alert_links_its_runbook_on_an_exporter_that_answers_and_its_dashboard(rule: Rule, repository: Path) -> None:
+    link = rule.annotations["runbook_url"]
+    assert (link == f"http://{{{{ $labels.instance }}}}/runbooks/{rule.name}") != (rule.name in ELSEWHERE)
+    assert (f"}}}}gpu-triage explain {rule.name}{{{{" in link) == (rule.name in ELSEWHERE)
     assert (repository / RUNBOOKS / f"{rule.name}.md").is_file()
     assert re.fullmatch(r"gpu-triage-[a-z]+", rule.annotations["dashboard_uid"])
     assert set(rule.annotations) == {"summary", "description", "runbook_url", "dashboard_uid"}

@@ -8,15 +8,13 @@ from tests.gathered import every, for_each
 
 from gpu_triage.alerting.build import built, filled_in
 from gpu_triage.alerting.macros import expanded, macros, xid_lists, xid_texts
-from gpu_triage.alerting.rule_source import SOURCE, Alert, RuleSource, SourceError, read_macros, read_sources
-from gpu_triage.alerting.settings import DEFAULTS, SEVERITIES, duration_seconds, plain
+from gpu_triage.alerting.rule_source import SOURCE, RuleSource, SourceError, read_macros, read_sources
+from gpu_triage.alerting.settings import DEFAULTS, duration_seconds, plain
 from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.read.xid.codes import NONFATAL_MEANING, XID_CODES, XidKind, codes_of
 
 SOURCES = shipped_sources()
 ALERTS = [alert for source in SOURCES for alert in source.alerts]
-
-every_alert = for_each("alert", ALERTS, ids=lambda alert: alert.key)
 
 GOOD = """
 about: What it is for.
@@ -49,14 +47,6 @@ def test_every_token_of_every_source_has_a_value(source: RuleSource) -> None:
     for group in every(built(source, DEFAULTS)):
         for rule in group.rules:
             assert "${" not in str(rule.fields)
-
-
-@every_alert
-def test_an_alert_is_one_that_settings_would_take(alert: Alert) -> None:
-    assert alert.severity in SEVERITIES
-    assert [each for each in (alert.hold, alert.keep) if each and duration_seconds(each) is None] == []
-    if alert.codes:  # the exporter judges
-        assert (alert.hold, alert.keep, dict(alert.thresholds)) == ("", "", {})
 
 
 def test_every_macro_is_used_and_hides_no_setting() -> None:
