@@ -1,4 +1,4 @@
-"""A quarter of which all is known (`quarter.toml`), and six hours of a simulated host: report and board within 2 %.
+"""A quarter of which all is known (`quarter.toml`), and six hours of a simulated host: the report within 2 %.
 
 Of the quarter, what the rules copy every five minutes is written from the file; of the host, what its exporter
 publishes. All else are the real rules, in a VictoriaMetrics.
@@ -25,10 +25,10 @@ from tests.recordings import recorded
 from tests.rules.cases import FOLDER
 from tests.rules.rulefile import rule_files
 from tests.rules.schedulers import exposed
-from tests.unit.cli.fleet.test_review import END, TABLES_ON_BOARD, TOTALS_ON_BOARD, client, on_board
+from tests.unit.cli.fleet.test_review import END, client
 
 from gpu_triage.cli.fleet.fleet_view import Selection
-from gpu_triage.cli.fleet.review import DAY_SECONDS, SECTIONS, first_look, review
+from gpu_triage.cli.fleet.review import DAY_SECONDS, first_look, review
 from gpu_triage.cli.fleet.review_page import FACTS, forecast
 from gpu_triage_simulator.history import History, SeriesKey
 from gpu_triage_simulator.scenario_file import read_scenario
@@ -165,17 +165,6 @@ def test_every_number_of_the_report_is_true_in_each_format(url: str, run: Run, t
         assert float(said.replace(",", "")) == pytest.approx(truth["total", "", name], rel=0.02)
     assert "| 1 | 146 h | 1 |" in text
     assert "| east/gpu-03 | 336 h | 6.0 h | 0 h | 2 | 3.0 h | 0 |" in text
-
-
-def test_the_board_shows_the_same(url: str) -> None:
-    for panel, title, name in TOTALS_ON_BOARD:
-        (shown,) = on_board(url, panel, title, days=DAYS, cluster="east").values()
-        assert shown == pytest.approx(FILE["truth"]["total"][""][name], rel=0.02)
-    tables = review(client(url), EAST, END, DAYS).tables
-    for section, panel, titles in TABLES_ON_BOARD:
-        for title, name in titles.items():
-            rows = on_board(url, panel, title, *SECTIONS[section][0].split(", "), days=DAYS, cluster="east")
-            assert rows == pytest.approx({key: tables[section][key].get(name, 0.0) for key in every(rows)})
 
 
 def test_a_forecast_from_a_month_of_trend_covers_what_came(url: str) -> None:
