@@ -333,11 +333,6 @@ def test_without_the_judge_no_step_is_ok(store: Store) -> None:
             assert series.labels[WHO] == NOT_JUDGED, step.title
 
 
-def test_a_step_with_several_suspects_has_their_number_and_the_color_of_the_worst(store: Store) -> None:
-    everywhere = verdict(store, SICK, ".+", 55 * 60)
-    assert any(re.fullmatch(r"2\|\d+ GPUs", each) for each in everywhere)
-
-
 def test_the_hosts_of_one_job_make_the_same_steps(store: Store) -> None:
     cells = [each for each in TARGETS if each.panel["title"] in VERDICTS]
     (steps,) = (each for each in cells if properties_of(each.panel)[each.ref]["displayName"] == "Job steps, 5 min")
@@ -449,14 +444,6 @@ def test_the_detail_lists_the_findings_of_its_gpu_and_of_its_host_alone(store: S
     expr = column("detail.json", FINDINGS, "Severity").expr
     found = store.at(substitute(expr, 0, instance=NIGHT, gpu="5"), 79 * 60)
     assert {series.labels.get("gpu", "") for series in found} == {"5", ""}
-
-
-def test_the_fleet_names_the_gpus_and_hosts_to_drain(store: Store) -> None:
-    gpus, hosts = (column("fleet.json", title, "Verdict") for title in ("Worst GPUs", "Worst hosts"))
-    said = {gpu: words_of(gpus)[f"{value:g}"][0] for (gpu, *_), value in cells(store, gpus, 55 * 60).items()}
-    assert said["6"] == "drain"
-    assert said["0"] == "keep"
-    assert [words_of(hosts)[f"{value:g}"][0] for value in cells(store, hosts, 55 * 60).values()] == ["drain"]
 
 
 def test_time_lost_is_what_the_seconds_of_each_class_add_up_to(store: Store) -> None:
