@@ -45,11 +45,11 @@ class Rendered:
         return container
 
 
-def render(values: dict[str, Any] | None = None, release: str = RELEASE) -> Rendered:
+def render(values: dict[str, Any] | None = None, chart: Path = CHART, release: str = RELEASE) -> Rendered:
     """The chart with these values; raises HelmError where Helm refuses them."""
     given = values or {}
     laid = {**given, "image": {"repository": IMAGE, **given.get("image", {})}}
-    with helm_python.Chart.load(CHART) as loaded:
+    with helm_python.Chart.load(chart) as loaded:
         files = loaded.render(laid, name=release, namespace=NAMESPACE)
     objects: list[dict[str, Any]] = []
     for path, text in sorted(files.items()):

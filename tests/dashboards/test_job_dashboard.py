@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from tests.dashboards.grafana import Target, column, find, hidden_query, panels, read, substitute, targets, text_of
+from tests.dashboards.grafana import Target, column, find, hidden_query, panels, read, substitute, targets, word_of
 from tests.dashboards.job_board import FILE, QUESTIONS_OF, WHY, answer, chosen_by, rows_of_jobs, unanswered, value_of
 from tests.dashboards.jobs import (
     CHANGED,
@@ -79,8 +79,8 @@ def test_the_first_row_has_the_class_that_explains_it(jobs: Store, name: str, wo
     timeline = find(FILE, CLASSES)
     first, *others = answer(jobs, timeline, **chosen_by(jobs, FILE, slurm_job=BY_NAME[name].number))
     assert len(others) == 7
-    assert text_of(timeline.panel, value_of([first])) == word
-    assert text_of(timeline.panel, value_of([others[-1]])) != word
+    assert word_of(timeline, value_of([first])) == word
+    assert word_of(timeline, value_of([others[-1]])) != word
 
 
 def test_rows_of_the_timeline_are_in_the_order_of_the_table(jobs: Store) -> None:

@@ -41,7 +41,7 @@ def shown_by(scenario: Scenario) -> frozenset[Shown]:
         shown
         for each in scenario.expectations
         for shown in (
-            *(Shown("fires", alert) for alert in {wanted(one).labels["alertname"] for one in each.alerts} - RELAYS),
+            *(Shown("fires", alert) for alert in {wanted(one)["alertname"] for one in each.alerts} - RELAYS),
             *(Shown("nearly fires", alert) for alert in each.near_misses if alert not in RELAYS),
             *(Shown("is", bottleneck) for bottleneck in each.bottleneck.values()),
         )
@@ -166,7 +166,7 @@ def test_the_scenarios_of_every_run_show_all_that_is_to_be_shown() -> None:
 
 
 def test_every_alert_fires_in_a_scenario_and_is_nearly_met_in_one_in_which_it_stays_quiet() -> None:
-    fired = {wanted(alert).labels["alertname"] for expectation in EXPECTATIONS for alert in expectation.alerts}
+    fired = {wanted(alert)["alertname"] for expectation in EXPECTATIONS for alert in expectation.alerts}
     missed = {name for expectation in EXPECTATIONS for name in expectation.near_misses}
     assert NAMES - fired == NAMES - missed == set(ELSEWHERE)
     assert (fired | missed) - NAMES == set()
