@@ -7,7 +7,7 @@ from dashboards.board import Row
 from dashboards.host_resources import busiest_cpus, disk_busy, network_utilization, pressure
 from dashboards.host_software import blocked_processes, kernel_log
 from dashboards.palette import GOOD, GRAY, WATCH
-from dashboards.panels import Query, Size, lines, timeline
+from dashboards.panels import Query, Size, lines, shares, timeline
 from dashboards.selectors import (
     MOST_ROWS,
     TARGET,
@@ -107,24 +107,20 @@ def software() -> Row:
 def tune() -> Row:
     return Row(
         TUNE.row,
-        lines(
+        shares(
             TUNE.key_panel,
             "Share of SMs with work, from GPM on Hopper and later. A busy GPU with little here runs small kernels "
             "or waits at barriers: use larger batches, fuse kernels, or look at the collectives. No data: these GPUs "
             "do not report it, or the driver has no GPM.",
             worst(gpu("gpu_sm_active_ratio")),
-            unit="percentunit",
-            top=1,
         ),
-        lines(
+        shares(
             "Tensor core and memory activity",
             "Tensor cores low while SMs are active: mixed precision is off, or the shapes do not suit them. Memory "
             "above half, of about 0.8 that can be reached: memory bandwidth limits the job. Moving fewer bytes per "
             "step helps, more FLOPS do not. No data: these GPUs do not report it, or the driver has no GPM.",
             Query(worst(gpu("gpu_tensor_active_ratio")), legend("tensor")),
             Query(worst(gpu("gpu_dram_active_ratio")), legend("memory")),
-            unit="percentunit",
-            top=1,
         ),
         timeline(
             "Compute- or memory-bound",
