@@ -12,7 +12,7 @@ from dashboards.capacity_forecast import forecast
 from dashboards.panels import Cell, PanelBuilder, Query, Size, lines, shares, strip
 from dashboards.selectors import CLUSTER as OF_CLUSTER
 from dashboards.selectors import HOST, MOST_ROWS, TARGET, by_gpu, cluster, host, only
-from dashboards.tables import CLUSTER, GPU, Column, table_of
+from dashboards.tables import CLUSTER, GPU, Column, owner_columns, table_of
 from dashboards.tables import HOST as HOST_COLUMN
 from dashboards.value_mappings import CLASS
 from gpu_triage.alerting.gpu_hours import GPU_HOURS
@@ -358,9 +358,7 @@ def _owners() -> PanelBuilder:
         "What each namespace, or user and account, had and left idle, and its cost at the price above. Talk to the "
         f"first. A shared GPU counts by shares; a row without names is held by somebody unknown. {_NO_OWNER}",
         CLUSTER,
-        Column("Namespace", label="workload_namespace"),
-        Column("User", label="user"),
-        Column("Account", label="account"),
+        *owner_columns("workload_namespace", "user", "account"),
         Column("Allocated", expr=f"{allocated} > 0", unit=HOURS, decimals=1),
         Column(
             "Idle while allocated",

@@ -22,7 +22,7 @@ from dashboards.selectors import (
     worst_first,
 )
 from dashboards.steps import SOFTWARE, STARVED, TUNE, of_finding
-from dashboards.tables import GPU, HOST, Column, table_of
+from dashboards.tables import GPU, HOST, Column, owner_columns, table_of
 from dashboards.value_mappings import BOTTLENECK, BOUND, Texts
 from gpu_triage.read.exporter.judgment import GPU_COMPUTE_BOUND
 
@@ -62,10 +62,7 @@ def software() -> Row:
             GPU,
             Column("Process", label="process"),
             Column("PID", label="pid", width=90),
-            Column("User", label="user"),
-            Column("Namespace", label="workload_namespace"),
-            Column("Pod", label="workload_pod"),
-            Column("Slurm job", label="slurm_job_id"),
+            *owner_columns("user", "workload_namespace", "workload_pod", "slurm_job_id"),
             Column("Memory", expr=_largest(_with_owner("gpu_process_memory_bytes")), unit="bytes", width=90),
             Column(
                 "SM use",
