@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 import pytest
+from deploy.generate.dcgm_page import recorded_codes
 from prometheus_client.parser import text_string_to_metric_families
 from tests.conftest import RequiresTool
 from tests.gathered import for_each
@@ -13,7 +14,6 @@ from tests.promql.promtool import Answers, Run, Sample, ask, selector
 from tests.rules.handwritten import FIRING, merged
 from tests.rules.rulefile import REPOSITORY, Rule, groups_of, read_rules, rule_files
 
-from gpu_triage.alerting.dcgm import recorded_codes
 from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_COMPUTE_BOUND
 from gpu_triage.read.registry import METRICS
 

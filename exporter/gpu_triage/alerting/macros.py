@@ -1,4 +1,4 @@
-"""Macros of the rules' source, ``${name}``: parts that expressions or texts share, and what the table of Xids has."""
+"""Macros of the rules' source, ``${name}``: parts that expressions or texts share, and what the judge's tables have."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -7,6 +7,9 @@ from types import MappingProxyType
 from typing import Final
 
 from gpu_triage.alerting.rule_source import read_macros
+from gpu_triage.judge.evidence import thresholds
+from gpu_triage.judge.findings.settings import LIMITS
+from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK
 from gpu_triage.read.registry import GPU_COLLECTORS
 from gpu_triage.read.xid.codes import (
     NONFATAL_ACTION,
@@ -20,6 +23,10 @@ from gpu_triage.read.xid.codes import (
 )
 from gpu_triage.read.xid.xid_events import MISSED_BY_NVML
 
+_REPLAYS: Final = (
+    thresholds.PCIE_BIT_ERROR_RATE * thresholds.PCIE_BITS_PER_SECOND[5] * 16 * thresholds.EVENTS_WINDOW_SECONDS
+)
+"""The most that any healthy link of today has in 15 minutes: dcgm-exporter's default fields lack speed and width."""
 _PLACEHOLDER: Final = re.compile(r"\$\{([a-z][a-z0-9_]*)\}")
 _FIRST_XIDS: Final = ("79", "95", "64", "140", "48", "94")
 """If several Xids came together, a text is about the first of these, or else about another one."""
@@ -27,8 +34,16 @@ _FIRST_XIDS: Final = ("79", "95", "64", "140", "48", "94")
 
 @cache
 def macros() -> Mapping[str, str]:
-    """The text of each macro by name; placeholders for settings are kept."""
+    """The text of each macro by name, such as the limit ``thermal_hw_share``; placeholders for settings are kept."""
     found = {**xid_lists(), **xid_texts(), "gpu_collectors": "|".join(collector.name for collector in GPU_COLLECTORS)}
+    numbers = ((name, value) for name, value in vars(thresholds).items() if isinstance(value, (int, float)))
+    found |= {name.lower(): f"{value:g}" for name, value in numbers}
+    found |= {
+        f"{code.replace('.', '_')}_{name}": f"{limit.value:g}"
+        for code, limits in LIMITS.items()
+        for name, limit in limits.items()
+    }
+    found |= {"healthy_pcie_replays": f"{_REPLAYS:.0f}", "class_compute": str(GPU_BOTTLENECK.value_of("compute"))}
     for name, text in read_macros().items():
         found[name] = expanded(text, found)
     return MappingProxyType(found)

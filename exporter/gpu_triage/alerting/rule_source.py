@@ -1,8 +1,9 @@
 """Strict reader for the rules' source: the files below ``source/``.
 
-A source file looks like the rule file generated from it, with three differences: expressions and texts contain
-placeholders (``${target}``, ``${share}``) for settings; an alert's thresholds have names, defaults and ranges; and
-severity, action and texts are next to the expression instead of below ``labels`` and ``annotations``.
+A source file looks like the rule file generated from it, with four differences: expressions and texts contain
+placeholders (``${target}``, ``${share}``) for settings and macros; an alert's thresholds have names, defaults and
+ranges; severity, action and texts are next to the expression instead of below ``labels`` and ``annotations``; and a
+finding that is recorded from dcgm-exporter's metrics is what is measured and how it compares.
 """
 
 from collections.abc import Iterator
@@ -87,11 +88,22 @@ class Alert:
 
 
 @dataclass(frozen=True, slots=True)
+class DcgmFinding:
+    """A finding that is recorded from dcgm-exporter's metrics while what is measured compares to its fault."""
+
+    code: Annotated[str, Key("finding")]
+    measured: str = ""  # what the alert shows, if the finding has a value
+    fault: str = ""  # such as ``> 0``
+    condition: str = ""  # instead of these two: one with a memory of its own, which is confirmed as soon as it holds
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     name: str
     interval: str
-    rules: tuple[Annotated[RecordingRule | Alert, Tagged("", {"record": RecordingRule, "alert": Alert})], ...]
+    rules: tuple[Annotated[RecordingRule | Alert, Tagged("", {"record": RecordingRule, "alert": Alert})], ...] = ()
     about: _Paragraphs = ""
+    dcgm_findings: tuple[DcgmFinding, ...] = ()  # that come before those of Xids
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,11 @@ from functools import cache
 from textwrap import indent
 from typing import Final
 
-from gpu_triage.alerting.dcgm import bounds, findings
+from gpu_triage.alerting.dcgm import rules_of, xids
 from gpu_triage.alerting.macros import choice, expanded, macros
 from gpu_triage.alerting.rule_source import SOURCE, Alert, Group, RecordingRule, RuleSource, read_sources
 from gpu_triage.judge.findings.check import Unit
 from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Area, Check
-
-_DCGM: Final = "compat/dcgm.yml"
 
 GROUP: Final = "gpu-triage-findings"
 """Rule group of these alerts; it follows the recording rules that they use."""
@@ -140,19 +138,14 @@ def shipped_sources() -> tuple[RuleSource, ...]:
     sources = read_sources(SOURCE)
     handwritten = {alert.name for source in sources for alert in source.alerts}
     return tuple(
-        replace(
-            source,
-            groups=tuple(
-                _completed(group, handwritten)
-                for group in (*source.groups, *((bounds(), findings()) if source.path == _DCGM else ()))
-            ),
-        )
-        for source in sources
+        replace(source, groups=tuple(_completed(group, handwritten) for group in source.groups)) for source in sources
     )
 
 
 def _completed(group: Group, handwritten: set[str]) -> Group:
     rules = group.rules
+    if group.dcgm_findings:
+        rules = (*(rule for each in group.dcgm_findings for rule in rules_of(each)), *xids())
     if group.name == GROUP:
         # An alert that only mutes others comes after them, so that it never ends first.
         muting = [rule for rule in rules if isinstance(rule, Alert) and rule.severity == "none"]
