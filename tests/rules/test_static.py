@@ -27,7 +27,6 @@ TEXT_LABELS = series_labels((*RULES, *FOR_TEXTS))
 RECORDED_NAME = re.compile(r"[a-z][a-z0-9_]*:gpu_[a-z0-9_]+:[a-z0-9_]+")
 CONFIRMED = re.compile(r"instance_gpu_code:gpu_finding(_value)?:confirmed")
 CODE = re.compile(r'code=~?"([^"]+)"')
-TEMPLATE = re.compile(r"\{\{.*?\}\}", re.DOTALL)
 LABEL = re.compile(r"\$labels\.(\w+)")
 ONSET = re.compile(r"\{\{range printf `[^`]*ALERTS_FOR_STATE.*?\| query\}\}")
 """The same question for every alert, about all labels that one may have."""
@@ -107,19 +106,12 @@ ELSEWHERE = FLEET_WIDE | {"GpuExporterDown"}
 
 
 @every_alert
-def test_an_alert_says_where_what_and_what_to_do(rule: Rule) -> None:
+def test_an_alert_says_what_to_do_and_whose_gpu_it_is(rule: Rule) -> None:
     """A label that held a value would make a new alert at every evaluation."""
     assert rule.labels["action"] in ACTIONS
     assert [text for text in rule.labels.values() if "{{" in text] == []
-    summary, description = rule.annotations["summary"], rule.annotations["description"]
-    assert rule.name in FLEET_WIDE or "{{$labels.instance}}" in summary
-    assert rule.name in FLEET_WIDE or "$labels.instance" in description
-    # Plain words, not the expression's arithmetic.
-    assert re.search(r"\(?= \{\{ \$value", description) is None
-    # The fact, and then the decision.
-    assert len(re.findall(r"[a-z0-9)}%][.:;] ", TEMPLATE.sub("", description) + " ")) >= 2
     if "uuid" in labels_of(rule.expr, LABELS):
-        assert "instance_gpu_owner:gpu_alert:affected{" in description
+        assert "instance_gpu_owner:gpu_alert:affected{" in rule.annotations["description"]
 
 
 @every_alert
