@@ -122,7 +122,7 @@ def _alert(rule: Alert) -> BuiltRule:
             "summary": rule.summary,
             "description": rule.description,
             "dashboard_uid": rule.dashboard,
-            "dashboard_url": dashboard_link(rule.dashboard, "${cluster_label}", fleet=rule.fleet),
+            "dashboard_url": dashboard_link(rule),
         },
     }
     return BuiltRule(rule.about, fields)

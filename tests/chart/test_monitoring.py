@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -186,17 +187,12 @@ PARTS: dict[str, Any] = {
 
 def _missing(notes: str) -> dict[str, dict[str, Any]]:
     """The lines that turn something on, each with the values that it sets."""
-    lines = re.findall(r"^    ((?:--set \S+=true ?)+)$", notes, re.MULTILINE)
     found: dict[str, dict[str, Any]] = {}
-    for line in lines:
-        values: dict[str, Any] = {}
+    for line in re.findall(r"^    ((?:--set \S+=true ?)+)$", notes, re.MULTILINE):
+        values: dict[str, Any] = found.setdefault(line, {})
         for path in re.findall(r"--set (\S+)=true", line):
             *above, last = path.split(".")
-            at = values
-            for name in above:
-                at = at.setdefault(name, {})
-            at[last] = True
-        found[line] = values
+            reduce(lambda at, name: at.setdefault(name, {}), above, values)[last] = True
     return found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeAlias, Union
 
 from gpu_triage.alerting.gpu_hours import GPU_HOURS
-from gpu_triage.alerting.macros import expanded
+from gpu_triage.alerting.macros import expanded, macros
 from gpu_triage.alerting.rule_source import Alert, RecordingRule, RuleSource, SourceError
 from gpu_triage.alerting.settings import AlertSettings, Settings, duration_seconds, plain
 
@@ -51,33 +51,9 @@ def built(source: RuleSource, settings: Settings) -> tuple[BuiltGroup, ...]:
     return tuple(groups)
 
 
-def dashboard_link(uid: str, cluster_label: str, *, fleet: bool) -> str:
-    """URL path of a Grafana dashboard about the alert's subject; of its default clusters, if that has no label."""
-    cluster = f"{{{{ with $labels.{cluster_label} }}}}&var-cluster={{{{ . | urlquery }}}}{{{{ end }}}}"
-    job = f"/d/{uid}?var-job={{{{ $labels.job | urlquery }}}}{cluster}"
-    if fleet:
-        return job
-    gpu = "{{ with $labels.gpu }}&var-gpu={{ . | urlquery }}{{ end }}"
-    return f"{job}&var-instance={{{{ $labels.instance | urlquery }}}}{gpu}"
-
-
-def link_elsewhere(url: str, command: str, cluster_label: str, *, fleet: bool) -> str:
-    """A template for `url` on an exporter that was up at the last scrape; for `command` if none was.
-
-    An exporter of the alert's cluster and job comes first, since other clusters may be out of the reader's reach. Each
-    query returns one series, and the second runs only if the first finds none: hundreds of hosts may be down.
-    """
-    cluster = f"{cluster_label}=%q,job=%q"
-    near, its_own = f"{{{cluster}}}", f"$labels.{cluster_label} $labels.job"
-    anywhere = "`topk(1, gpu_exporter_build_info)` | query"
-    if not fleet:
-        # The exporter may be up right now, but keep crashing.
-        near, its_own = f"{{{cluster},instance!=%q}}", f"{its_own} $labels.instance"
-        anywhere = "printf `topk(1, gpu_exporter_build_info{instance!=%q})` $labels.instance | query"
-    return (
-        f"{{{{ with printf `topk(1, gpu_exporter_build_info{near})` {its_own} | query }}}}{url}{{{{ else }}}}"
-        f"{{{{ with {anywhere} }}}}{url}{{{{ else }}}}{command}{{{{ end }}}}{{{{ end }}}}"
-    )
+def dashboard_link(rule: Alert) -> str:
+    """URL path of the Grafana dashboard about the alert's subject; the placeholder for the cluster's label is kept."""
+    return macros()["dashboard_of_fleet" if rule.fleet else "dashboard_of_host"].replace("${uid}", rule.dashboard)
 
 
 def _about(rule: RecordingRule) -> str:
@@ -125,14 +101,13 @@ def _rule(rule: RecordingRule | Alert, settings: Settings) -> BuiltRule | None:
 
 def _links(rule: Alert, settings: Settings) -> dict[str, str]:
     runbook, command = f"{settings.runbook_base_url}/{rule.name}", f"{settings.runbook_command} {rule.name}"
+    values = {"cluster_label": settings.cluster_label, "command": command}
     if not settings.runbook_base_url:
         runbook = command
     elif rule.elsewhere and _LABEL.search(runbook):
-        url = _LABEL.sub(_OF_THE_EXPORTER, runbook)
-        runbook = link_elsewhere(url, command, settings.cluster_label, fleet=rule.fleet)
+        elsewhere = macros()["runbook_of_fleet" if rule.fleet else "runbook_of_host"]
+        runbook = filled_in(rule.key, elsewhere, values | {"url": _LABEL.sub(_OF_THE_EXPORTER, runbook)})
     links = {"runbook_url": runbook, "dashboard_uid": rule.dashboard}
     if settings.grafana_base_url:
-        links["dashboard_url"] = settings.grafana_base_url + dashboard_link(
-            rule.dashboard, settings.cluster_label, fleet=rule.fleet
-        )
+        links["dashboard_url"] = settings.grafana_base_url + filled_in(rule.key, dashboard_link(rule), values)
     return links
