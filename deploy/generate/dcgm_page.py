@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from textwrap import fill
 from typing import Final
 
-from gpu_triage.alerting.dcgm import RECORDED_XIDS
-from gpu_triage.alerting.rule_source import RecordingRule
 from gpu_triage.alerting.shipped import shipped_sources
-from gpu_triage.read.xid.codes import XID_CODES
+from gpu_triage.read.xid.codes import XID_CODES, XidKind
 
+_XIDS: Final = (XidKind.PAGE, XidKind.TICKET)
 _WORKING: Final = frozenset({"GpuDriverVersionDrift", "GpuExporterAbsent", "GpuTriageWatchdog"})
 """Alerts that need neither a finding nor a running exporter."""
 
@@ -34,9 +33,5 @@ def _works(name: str, codes: Mapping[str, tuple[str, ...]]) -> bool:
 
 def recorded_codes() -> frozenset[str]:
     """Of the findings that the rules of compat/dcgm.yml record."""
-    groups = (group for source in shipped_sources() if source.path == "compat/dcgm.yml" for group in source.groups)
-    labels = (rule.labels for group in groups for rule in group.rules if isinstance(rule, RecordingRule))
-    found = {each["code"] for each in labels if "severity" in each and "code" in each}
-    return frozenset(
-        {*found, *(f"xid.{xid.code}" for xid in XID_CODES.values() if xid.kind in RECORDED_XIDS), "xid.unlisted"}
-    )
+    found = (each.code for source in shipped_sources() for group in source.groups for each in group.dcgm_findings)
+    return frozenset({*found, *(f"xid.{xid.code}" for xid in XID_CODES.values() if xid.kind in _XIDS)})

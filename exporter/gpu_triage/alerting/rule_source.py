@@ -95,6 +95,7 @@ class DcgmFinding:
     measured: str = ""  # what the alert shows, if the finding has a value
     fault: str = ""  # such as ``> 0``
     condition: str = ""  # instead of these two: one with a memory of its own, which is confirmed as soon as it holds
+    xids: str = ""  # the code of which each Xid in the condition is recorded, with ``$1`` for its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ class Group:
     interval: str
     rules: tuple[Annotated[RecordingRule | Alert, Tagged("", {"record": RecordingRule, "alert": Alert})], ...] = ()
     about: _Paragraphs = ""
-    dcgm_findings: tuple[DcgmFinding, ...] = ()  # that come before those of Xids
+    dcgm_findings: tuple[DcgmFinding, ...] = ()  # whose rules come after the others
 
 
 @dataclass(frozen=True, slots=True)

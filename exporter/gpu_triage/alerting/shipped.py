@@ -6,7 +6,7 @@ from functools import cache
 from textwrap import indent
 from typing import Final
 
-from gpu_triage.alerting.dcgm import rules_of, xids
+from gpu_triage.alerting.dcgm import rules_of
 from gpu_triage.alerting.macros import choice, expanded, macros
 from gpu_triage.alerting.rule_source import SOURCE, Alert, Group, RecordingRule, RuleSource, read_sources
 from gpu_triage.judge.findings.check import Unit
@@ -143,9 +143,7 @@ def shipped_sources() -> tuple[RuleSource, ...]:
 
 
 def _completed(group: Group, handwritten: set[str]) -> Group:
-    rules = group.rules
-    if group.dcgm_findings:
-        rules = (*(rule for each in group.dcgm_findings for rule in rules_of(each)), *xids())
+    rules = (*group.rules, *(rule for each in group.dcgm_findings for rule in rules_of(each)))
     if group.name == GROUP:
         # An alert that only mutes others comes after them, so that it never ends first.
         muting = [rule for rule in rules if isinstance(rule, Alert) and rule.severity == "none"]
