@@ -92,8 +92,7 @@ quick-unit-2: $(DEV)
 	$(QUICKLY) $(wildcard tests/unit/[p-r]*/ tests/unit/s[!e]*/ tests/unit/[t-z]*/ tests/unit/test_*.py) $(PYTEST_ARGS)
 # Everything that is generated, and the rules as text.
 quick-documents: $(DEV)
-	$(QUICKLY) tests/golden tests/documents tests/chart/test_copies.py \
-	    tests/dashboards/test_files.py \
+	$(QUICKLY) tests/golden tests/documents tests/dashboards/test_files.py \
 	    $(addprefix tests/deploy/test_,alertmanager_examples.py kubernetes_recipes.py) \
 	    tests/promql $(addprefix tests/rules/test_,dependencies.py static.py) $(PYTEST_ARGS)
 

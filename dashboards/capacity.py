@@ -9,10 +9,10 @@ from grafana_foundation_sdk.models.dashboard import VariableOption
 
 from dashboards.board import Board, Row
 from dashboards.capacity_forecast import forecast
-from dashboards.panels import Cell, PanelBuilder, Query, Size, lines, strip
+from dashboards.panels import Cell, PanelBuilder, Query, Size, lines, shares, strip
 from dashboards.selectors import CLUSTER as OF_CLUSTER
 from dashboards.selectors import HOST, MOST_ROWS, TARGET, by_gpu, cluster, host, only
-from dashboards.tables import CLUSTER, GPU, Column, table_of
+from dashboards.tables import CLUSTER, GPU, Column, owner_columns, table_of
 from dashboards.tables import HOST as HOST_COLUMN
 from dashboards.value_mappings import CLASS
 from gpu_triage.alerting.gpu_hours import GPU_HOURS
@@ -307,13 +307,11 @@ def _trends() -> tuple[PanelBuilder, ...]:
             stacked=True,
             names={str(name): (text, color) for name, text, color in CLASS},
         ),
-        lines(
+        shares(
             "Used share over a day, by model",
             f"Of the observed hours of the day before. {_NOT_RECORDED}",
             Query(f"{used['used']} / {used['active']}", "{{cluster}} {{name}}"),
-            unit="percentunit",
             size=Size(24, 7),
-            top=1,
             every=STEP,
         ),
     )
@@ -326,12 +324,10 @@ def _by_workload() -> tuple[PanelBuilder, ...]:
     day = day_sums(_WHERE, "cluster, workload")
     idle = f"{day['idle']} or {day['serving']}"
     return (
-        lines(
+        shares(
             "Used share over a day, by workload",
             f"By the target label workload; targets without the label count as one. {_NOT_RECORDED}",
             Query(f"{day['used']} / {day['active']}", _WORKLOAD),
-            unit="percentunit",
-            top=1,
             every=STEP,
         ),
         lines(
@@ -362,9 +358,7 @@ def _owners() -> PanelBuilder:
         "What each namespace, or user and account, had and left idle, and its cost at the price above. Talk to the "
         f"first. A shared GPU counts by shares; a row without names is held by somebody unknown. {_NO_OWNER}",
         CLUSTER,
-        Column("Namespace", label="workload_namespace"),
-        Column("User", label="user"),
-        Column("Account", label="account"),
+        *owner_columns("workload_namespace", "user", "account"),
         Column("Allocated", expr=f"{allocated} > 0", unit=HOURS, decimals=1),
         Column(
             "Idle while allocated",

@@ -6,7 +6,7 @@ from dashboards.detail_links import links
 from dashboards.detail_power import power, power_and_limits, temperatures
 from dashboards.detail_processes import instances, processes
 from dashboards.judgment import findings
-from dashboards.panels import SMALL, Cell, PanelBuilder, Query, Size, lines, strip, timeline
+from dashboards.panels import SMALL, Cell, PanelBuilder, Query, Size, lines, shares, strip, timeline
 from dashboards.selectors import TARGET, bottleneck, by_gpu, by_host, gpu, gpu_state, host, legend, rate
 from dashboards.tables import GPU as GPU_COLUMN
 from dashboards.tables import HOST, Column, table_of
@@ -161,7 +161,7 @@ def _time_in_each_class() -> PanelBuilder:
 
 
 def _utilization() -> PanelBuilder:
-    return lines(
+    return shares(
         "Utilization",
         "Share of time in which any kernel ran, or memory was read or written. High does not mean fast: "
         "compare it with SM activity. No data: the driver reports no utilization.",
@@ -171,8 +171,6 @@ def _utilization() -> PanelBuilder:
         Query(gpu("gpu_decoder_utilization_ratio"), legend("decoder")),
         Query(gpu("gpu_jpeg_utilization_ratio"), legend("JPEG")),
         Query(f"{rate(gpu('gpu_busy_seconds_total'))} / {rate(gpu('gpu_observed_seconds_total'))}", legend("busy")),
-        unit="percentunit",
-        top=1,
         size=SMALL,
     )
 
@@ -203,7 +201,7 @@ def _activity() -> Row:
             texts=BOUND,
             size=Size(24, 3),
         ),
-        lines(
+        shares(
             "SM and pipeline activity",
             "From GPM, Hopper and later: SMs with work, resident warps, tensor cores, memory, and the arithmetic "
             "pipes. Memory reaches about 0.8 in practice, the tensor cores of the best trainings about 0.45. No data: "
@@ -220,8 +218,6 @@ def _activity() -> Row:
                     ("fp16_active", "FP16"),
                 )
             ],
-            unit="percentunit",
-            top=1,
             size=Size(14, 7),
         ),
         lines(

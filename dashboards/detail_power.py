@@ -1,7 +1,7 @@
 """GPU detail: power, clocks and temperatures."""
 
 from dashboards.board import Row
-from dashboards.panels import HALF, SMALL, PanelBuilder, Query, lines
+from dashboards.panels import HALF, SMALL, PanelBuilder, Query, lines, shares
 from dashboards.selectors import gpu, legend, rate
 
 
@@ -44,22 +44,18 @@ def temperatures() -> PanelBuilder:
 def power() -> Row:
     return Row(
         "Power, clocks and heat",
-        lines(
+        shares(
             "Fans",
             "Share of full speed. Full speed and still hot: dust, a dead fan next to it, or hot air. No data: this "
             "board has no fans of its own.",
             Query(gpu("gpu_fan_speed_ratio"), legend("fan {{fan}}")),
-            unit="percentunit",
-            top=1,
             size=HALF,
         ),
-        lines(
+        shares(
             "Throttling time by reason",
             "Share of time in which each reason lowered the clocks. Idle is normal, and so is the power cap at "
             "full load. No data: the driver gives no reasons.",
             Query(f"clamp_max({rate(gpu('gpu_throttle_seconds_total'))}, 1)", legend("{{reason}}")),
-            unit="percentunit",
-            top=1,
             size=HALF,
         ),
         lines(

@@ -4,7 +4,7 @@ from dashboards.board import Row
 from dashboards.palette import PLAIN
 from dashboards.panels import Query, Size, lines
 from dashboards.selectors import TARGET, gpu, legend, when
-from dashboards.tables import Column, table_of
+from dashboards.tables import Column, owner_columns, table_of
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_WAITS_FOR
 
 
@@ -16,8 +16,13 @@ def processes() -> Row:
             "Who holds the GPU, with user, container, pod and Slurm job where known. The distance to its CPUs is "
             "that of the nearest, shown if none is near: 10 is the GPU's own node. N/A: the driver or the kernel "
             "does not report it, or it does not apply. No data: no process, or the exporter cannot see processes.",
-            *(Column(title, label=label) for label, title in _OWNER.items()),
-            Column("Known", expr=_named_processes(), hidden=True),
+            Column("Process", label="process"),
+            Column("PID", label="pid"),
+            *owner_columns("user"),
+            Column("Container", label="container_id"),
+            Column("Pod UID", label="pod_uid"),
+            *owner_columns(*_HOLDER[:4]),
+            Column("Known", expr=f"max by ({TARGET}, gpu, {_OWNER}) ({gpu('gpu_process_info')})", hidden=True),
             Column("Memory", expr=_of_process("gpu_process_memory_bytes"), unit="bytes"),
             Column("SM use", expr=_of_process("gpu_process_sm_utilization_ratio"), unit="percentunit", decimals=0),
             Column("Started", expr=when(_of_process("gpu_process_start_timestamp_seconds")), unit="dateTimeFromNow"),
@@ -36,7 +41,7 @@ def processes() -> Row:
             "Allocations",
             "Pods and Slurm jobs that the GPU, or a MIG device of it, is allocated to, whether or not they use it. No "
             "data: allocations are unknown; docs/jobs.md of the exporter says how they become known.",
-            *(Column(title, label=label) for label, title in _HOLDER.items()),
+            *owner_columns(*_HOLDER),
             Column(
                 "State",
                 expr=f"max by ({TARGET}, gpu, {', '.join(_HOLDER)}) ({gpu('gpu_allocated')})",
@@ -67,31 +72,10 @@ def processes() -> Row:
 
 
 _WAITS_FOR = tuple((state, word, PLAIN) for state, word in GPU_PROCESS_WAITS_FOR.states.items())
-_OWNER = {
-    "process": "Process",
-    "pid": "PID",
-    "user": "User",
-    "container_id": "Container",
-    "pod_uid": "Pod UID",
-    "workload_namespace": "Namespace",
-    "workload_pod": "Pod",
-    "workload_container": "Pod's container",
-    "slurm_job_id": "Slurm job",
-}
 
 
-_HOLDER = {
-    "workload_namespace": "Namespace",
-    "workload_pod": "Pod",
-    "workload_container": "Pod's container",
-    "slurm_job_id": "Slurm job",
-    "user": "User",
-    "account": "Account",
-}
-
-
-def _named_processes() -> str:
-    return f"max by ({TARGET}, gpu, {', '.join(_OWNER)}) ({gpu('gpu_process_info')})"
+_OWNER = "process, pid, user, container_id, pod_uid, workload_namespace, workload_pod, workload_container, slurm_job_id"
+_HOLDER = ("workload_namespace", "workload_pod", "workload_container", "slurm_job_id", "user", "account")
 
 
 def _of_process(metric: str) -> str:

@@ -11,7 +11,7 @@ from dashboards.diagnosis_machine import held_back, path, sick
 from dashboards.job_measures import LOST_GPUS, MEMBER, OF_JOB, SCRAPED, alerts_of_jobs
 from dashboards.judgment import findings, gpus_lost, time_lost
 from dashboards.palette import GOOD, GRAY
-from dashboards.panels import Cell, PanelBuilder, Query, Size, limits, lines, panel_id, timeline, worded_strip
+from dashboards.panels import Cell, PanelBuilder, Query, Size, limits, lines, panel_id, shares, timeline, worded_strip
 from dashboards.selectors import (
     MOST_SERIES,
     OF_HOST,
@@ -225,16 +225,14 @@ def _work() -> tuple[PanelBuilder, ...]:
             size=Size(5, 9),
             crowded=True,
         ),
-        lines(
+        shares(
             "Busy share, 5 min",
             "Share of the time in which the GPU worked. Low while a job runs: it waits, see steps 4 and 5. "
             "A high value does not prove progress: a GPU spinning at a barrier is busy too. Compare it with its power. "
             "No data: the rules do not run, or the GPUs do not report it.",
             worst(gpu("instance_gpu:gpu_busy:ratio5m")),
-            unit="percentunit",
             size=size,
             crowded=True,
-            top=1,
             line_at=(WAITING_BELOW_SHARE, GOOD),
             low_is_worse=True,
         ),

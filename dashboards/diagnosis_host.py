@@ -7,7 +7,7 @@ from dashboards.board import Row
 from dashboards.host_resources import busiest_cpus, disk_busy, network_utilization, pressure
 from dashboards.host_software import blocked_processes, kernel_log
 from dashboards.palette import GOOD, GRAY, WATCH
-from dashboards.panels import Query, Size, lines, timeline
+from dashboards.panels import Query, Size, lines, shares, timeline
 from dashboards.selectors import (
     MOST_ROWS,
     TARGET,
@@ -22,7 +22,7 @@ from dashboards.selectors import (
     worst_first,
 )
 from dashboards.steps import SOFTWARE, STARVED, TUNE, of_finding
-from dashboards.tables import GPU, HOST, Column, table_of
+from dashboards.tables import GPU, HOST, Column, owner_columns, table_of
 from dashboards.value_mappings import BOTTLENECK, BOUND, Texts
 from gpu_triage.read.exporter.judgment import GPU_COMPUTE_BOUND
 
@@ -62,10 +62,7 @@ def software() -> Row:
             GPU,
             Column("Process", label="process"),
             Column("PID", label="pid", width=90),
-            Column("User", label="user"),
-            Column("Namespace", label="workload_namespace"),
-            Column("Pod", label="workload_pod"),
-            Column("Slurm job", label="slurm_job_id"),
+            *owner_columns("user", "workload_namespace", "workload_pod", "slurm_job_id"),
             Column("Memory", expr=_largest(_with_owner("gpu_process_memory_bytes")), unit="bytes", width=90),
             Column(
                 "SM use",
@@ -107,24 +104,20 @@ def software() -> Row:
 def tune() -> Row:
     return Row(
         TUNE.row,
-        lines(
+        shares(
             TUNE.key_panel,
             "Share of SMs with work, from GPM on Hopper and later. A busy GPU with little here runs small kernels "
             "or waits at barriers: use larger batches, fuse kernels, or look at the collectives. No data: these GPUs "
             "do not report it, or the driver has no GPM.",
             worst(gpu("gpu_sm_active_ratio")),
-            unit="percentunit",
-            top=1,
         ),
-        lines(
+        shares(
             "Tensor core and memory activity",
             "Tensor cores low while SMs are active: mixed precision is off, or the shapes do not suit them. Memory "
             "above half, of about 0.8 that can be reached: memory bandwidth limits the job. Moving fewer bytes per "
             "step helps, more FLOPS do not. No data: these GPUs do not report it, or the driver has no GPM.",
             Query(worst(gpu("gpu_tensor_active_ratio")), legend("tensor")),
             Query(worst(gpu("gpu_dram_active_ratio")), legend("memory")),
-            unit="percentunit",
-            top=1,
         ),
         timeline(
             "Compute- or memory-bound",

@@ -3,7 +3,7 @@
 from dashboards.board import Row
 from dashboards.fleet_links import link_columns
 from dashboards.palette import BAD, WATCH
-from dashboards.panels import PanelBuilder, Query, Size, limits, lines, timeline
+from dashboards.panels import PanelBuilder, Query, Size, limits, lines, shares, timeline
 from dashboards.selectors import (
     MOST_ROWS,
     TARGET,
@@ -242,12 +242,10 @@ def _of_ports(metric: str) -> str:
 
 def _throttled(title: str, description: str, reasons: str, from_share: float) -> PanelBuilder:
     share = f"clamp_max({rate(gpu('gpu_throttle_seconds_total', _of_reasons(reasons)))}, 1)"
-    return lines(
+    return shares(
         title,
         f"{description} No data: the driver gives no reasons for throttling.",
         Query(worst(share), legend("{{reason}}")),
-        unit="percentunit",
-        top=1,
         line_at=(from_share, BAD),
     )
 

@@ -5,17 +5,11 @@ from dashboards.job_measures import LOST_GPUS, OF_JOB, SCRAPED, WAITED_FOR
 from dashboards.job_tables import WHY
 from dashboards.panels import PanelBuilder, Query, Size, lines
 from dashboards.selectors import MOST_ROWS, OWNER, TARGET, bottleneck, by_gpu, cluster, gpu, host, only
-from dashboards.tables import CLUSTER, GPU, GPU_OR_HOST, HOST, NO_LABEL, Column, table_of
+from dashboards.tables import CLUSTER, GPU, GPU_OR_HOST, HOST, NO_LABEL, Column, owner_columns, table_of
 from dashboards.value_mappings import BOTTLENECK
 from gpu_triage.cli.fleet.job_pace import PACE
 
-_LABELS = {
-    "workload_namespace": "Namespace",
-    "workload_pod": "Pod",
-    "slurm_job_id": "Slurm job",
-    "user": "User",
-    "account": "Account",
-}
+_LABELS = ("workload_namespace", "workload_pod", "slurm_job_id", "user", "account")
 
 
 def slow_jobs() -> PanelBuilder:
@@ -53,7 +47,7 @@ def owners() -> Row:
             "GPU, or the exporters do not know who.",
             HOST,
             GPU,
-            *(Column(title, label=label) for label, title in _LABELS.items()),
+            *owner_columns(*_LABELS),
             Column("Has it", expr=_least_busy(_owners()), hidden=True),
             Column("Bottleneck", expr=_least_busy(_of_owners(bottleneck())), texts=BOTTLENECK),
             Column("Busy, 5 min", expr=_least_busy(_of_owners(_BUSY)), unit="percentunit", decimals=0),
@@ -103,7 +97,7 @@ def _by_pod_label() -> str:
 
 def _owners() -> str:
     """1 for each owner of a GPU. A user inside a pod is the container's, so it doesn't count as an owner."""
-    by = ", ".join(label for label in _LABELS if label != "account")
+    by = ", ".join(_LABELS[:-1])
     given = f"max by ({TARGET}, gpu, {by}, account) ({gpu('gpu_allocated', OWNER)} > 0)"
     processes = f'label_replace({gpu("gpu_process_owner_info", OWNER)}, "user", "", "workload_pod", ".+")'
     known = f"max by ({TARGET}, gpu, {by}) ({processes})"

@@ -2,7 +2,7 @@
 
 from dashboards.board import Row
 from dashboards.palette import WATCH
-from dashboards.panels import PanelBuilder, Query, Size, lines
+from dashboards.panels import PanelBuilder, Query, Size, lines, shares
 from dashboards.selectors import MOST_ROWS, OF_HOST, TARGET, host, host_legend, in_15m, most, rate
 from dashboards.steps import of_finding
 from dashboards.tables import HOST, Column, table_of
@@ -18,13 +18,11 @@ def processors() -> Row:
     return Row(
         "CPU",
         busiest_cpus(),
-        lines(
+        shares(
             "CPU utilization, by NUMA node",
             "A node near 1 starves its GPUs even if the rest of the host is idle: give the job more CPUs, or run "
             "fewer data workers on this node. No data: no exporter answers.",
             Query(most(f"1 - {_cpu('idle|iowait', _BY_NODE)} / {_cpu('.+', _BY_NODE)}"), _NODE),
-            unit="percentunit",
-            top=1,
             line_at=(of_finding("cpu.starved", "node"), WATCH),
         ),
         lines(
@@ -34,13 +32,11 @@ def processors() -> Row:
             Query(most(_working()), host_legend("node {{numa_node}} {{mode}}")),
             unit="short",
         ),
-        lines(
+        shares(
             "Clock of the busiest CPU, by NUMA node",
             "As a share of its highest. Below 0.45 while it is busy: a governor, a power cap or heat holds it "
             "back. No data: no CPU is busy, or the host does not report clocks, as most virtual machines.",
             Query(most(host("gpu_host_cpu_busiest_frequency_ratio")), _NODE),
-            unit="percentunit",
-            top=1,
             line_at=(of_finding("cpu.slow_clock", "ratio"), WATCH),
             low_is_worse=True,
         ),
@@ -70,13 +66,11 @@ def storage() -> Row:
             unit="s",
             line_at=(of_finding("storage.starved", "nfs"), WATCH),
         ),
-        lines(
+        shares(
             "I/O wait share of CPU time",
             "Above a tenth while GPUs wait: storage. The kernel counts it only while CPUs are idle, so a busy host "
             "hides it. No data: no exporter answers.",
             Query(most(f"{_cpu('iowait', TARGET)} / {_cpu('.+', TARGET)}"), OF_HOST),
-            unit="percentunit",
-            top=1,
             line_at=(of_finding("storage.starved", "iowait"), WATCH),
         ),
         lines(
@@ -135,7 +129,7 @@ def network() -> Row:
             Query(most(in_15m(host("gpu_host_network_carrier_downs_total"))), f"{_ADAPTER} went down"),
             unit="short",
         ),
-        lines(
+        shares(
             "Links below their usual speed",
             "Network ports and interfaces below the speed that they had, or that others of their kind have: cable, "
             "transceiver or switch port. PCIe uplinks of switches: what is left of the bandwidth that all GPUs and "
@@ -143,8 +137,6 @@ def network() -> Row:
             Query(most(host("gpu_host_infiniband_rate_expected_ratio") + " < 1"), _PORT),
             Query(most(host("gpu_host_network_speed_expected_ratio") + " < 1"), _ADAPTER),
             Query(most(host("gpu_host_pcie_uplink_ratio")), host_legend("{{bridge}} below {{port}}")),
-            unit="percentunit",
-            top=1,
             low_is_worse=True,
         ),
         table_of(
@@ -163,38 +155,32 @@ def network() -> Row:
 
 
 def disk_busy(size: Size) -> PanelBuilder:
-    return lines(
+    return shares(
         "Disk busy time",
         "A disk near 1 while GPUs wait: the data comes from there. Cache, stage or spread the data set. With more than "
         "40 disks: the busiest. No data: the host has no disk of its own.",
         Query(most(f"clamp_max({_rate('gpu_host_disk_busy_seconds_total')}, 1)"), _ADAPTER),
-        unit="percentunit",
         size=size,
-        top=1,
         line_at=(of_finding("storage.starved", "disk"), WATCH),
     )
 
 
 def pressure() -> PanelBuilder:
-    return lines(
+    return shares(
         "Pressure",
         "Share of time in which some or all tasks were stalled on CPU, memory or I/O. What rises first as the "
         "GPUs slow down is what is scarce. No data: the kernel has no pressure stall information (psi=1).",
         Query(most(_rate("gpu_host_pressure_seconds_total")), host_legend("{{resource}} {{kind}}")),
-        unit="percentunit",
-        top=1,
         line_at=(of_finding("storage.starved", "pressure"), WATCH),
     )
 
 
 def busiest_cpus() -> PanelBuilder:
-    return lines(
+    return shares(
         "Busiest CPU, by NUMA node",
         "One CPU at 1 while others idle: a single thread feeds the GPU. Give the data loader more workers. No data: no "
         "exporter answers.",
         Query(most(host("gpu_host_cpu_busiest_ratio")), _NODE),
-        unit="percentunit",
-        top=1,
         line_at=(of_finding("cpu.starved", "busiest"), WATCH),
     )
 

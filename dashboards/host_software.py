@@ -2,7 +2,7 @@
 
 from dashboards.board import Row
 from dashboards.palette import WATCH
-from dashboards.panels import PanelBuilder, Query, Size, lines
+from dashboards.panels import PanelBuilder, Query, Size, lines, shares
 from dashboards.selectors import MOST_ROWS, TARGET, age, gpu, host, host_legend, legend, most, rate, risen, when, worst
 from dashboards.steps import of_finding
 from dashboards.tables import HOST, Column, table_of
@@ -52,13 +52,11 @@ def jobs() -> Row:
     periods = f"({rate(host('gpu_cgroup_cpu_periods_total'))} > 0)"
     return Row(
         "Jobs and processes",
-        lines(
+        shares(
             "Jobs stopped by their own CPU limit",
             "Share of the periods in which the CPU limit of a job's cgroup stopped it. Above a quarter while its "
             "GPU waits: raise the limit. The host has CPUs left. No data: no job has a limit.",
             Query(most(f"{throttled} / {periods}"), _CGROUP),
-            unit="percentunit",
-            top=1,
             line_at=(of_finding("cpu.limited", "share"), WATCH),
         ),
         lines(
@@ -68,12 +66,10 @@ def jobs() -> Row:
             Query(most(risen(host("gpu_cgroup_memory_events_total"), "5m")), f"{_CGROUP} {{{{event}}}}"),
             unit="short",
         ),
-        lines(
+        shares(
             "Pressure on each job",
             "Share of time in which tasks of a job were stalled on a resource. " + _FULL_PROFILE,
             Query(most(rate(gpu("gpu_cgroup_pressure_seconds_total"))), f"{_CGROUP} {{{{resource}}}} {{{{kind}}}}"),
-            unit="percentunit",
-            top=1,
         ),
         lines(
             "Threads and CPU limit of jobs",

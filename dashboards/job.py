@@ -33,7 +33,7 @@ from dashboards.job_measures import (
 from dashboards.job_resources import resources
 from dashboards.job_tables import DIAGNOSIS, SLOW, findings_while_it_ran, whose_gpus, why_slow
 from dashboards.palette import BAD, WATCH
-from dashboards.panels import PanelBuilder, Query, Size, limits, lines, tile, timeline
+from dashboards.panels import PanelBuilder, Query, Size, limits, lines, shares, tile, timeline
 from dashboards.selectors import LEGEND, TARGET, by_gpu
 from dashboards.steps import of_alert
 from dashboards.tables import GPU, HOST, Column, table_of
@@ -114,14 +114,12 @@ def _tiles() -> tuple[PanelBuilder, ...]:
 
 
 def _pace() -> PanelBuilder:
-    return lines(
+    return shares(
         "Slower than in its best hour",
         "See which GPU changes color below just before it rises. A short peak at regular times is a checkpoint or "
         f"an evaluation. The limit is that of the alert. {_NOT_KNOWN}",
         Query(lost_pace(), "{{cluster}} {{owner}}"),
-        unit="percentunit",
         size=Size(12, 5),
-        top=1,
         line_at=(1 - of_alert("GpuJobSlow", "share"), WATCH),
     )
 

@@ -12,7 +12,7 @@ from grafana_foundation_sdk.models import dashboard as model
 
 from dashboards.panels import datasource
 from dashboards.selectors import CLUSTER, HOST, OWNER, TARGET, gpu
-from gpu_triage.alerting.build import expression_macros
+from gpu_triage.alerting.macros import macros
 
 OWNER_LABELS: Final = {
     "slurm_job": ("Slurm job", "slurm_job_id"),
@@ -99,7 +99,7 @@ def had_jobs() -> str:
     labels = [of for _, of in OWNER_LABELS.values()]
     had = _had(", ".join(labels), f"{CLUSTER}, {_JOB}, {OWNED_HOSTS}")
     named = ", ".join(f'"{each}"' for each in ("slurm_job_id", *labels[1:]))
-    pattern = f"([^;]+);.*|;([^;]+);{expression_macros()['pod']};.*"
+    pattern = f"([^;]+);.*|;([^;]+);{macros()['pod']};.*"
     return f'label_replace(label_join({had}, "owner", ";", {named}), "owner", "$1$2/$3", "owner", "{pattern}")'
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeVar
 from zlib import crc32
 
@@ -149,6 +150,8 @@ def lines(
     return panel
 
 
+shares: Final = partial(lines, unit="percentunit", top=1)
+"""A time series panel of shares that are never above 1."""
 _OF_LIMIT: Final = [
     DynamicConfigValue("custom.hideFrom", {"legend": True, "tooltip": False, "viz": False}),
     DynamicConfigValue("custom.lineStyle", {"fill": "dash", "dash": [4, 4]}),

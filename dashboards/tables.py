@@ -90,6 +90,20 @@ GPU = Column("GPU", label="gpu", width=60, number=True)
 GPU_OR_HOST = replace(GPU, number=False)
 """For tables that have rows about whole hosts too: Grafana makes the number 0 of no text."""
 
+_OWNERS = {
+    "workload_namespace": "Namespace",
+    "workload_pod": "Pod",
+    "workload_container": "Pod's container",
+    "slurm_job_id": "Slurm job",
+    "user": "User",
+    "account": "Account",
+}
+
+
+def owner_columns(*labels: str) -> tuple[Column, ...]:
+    return tuple(Column(_OWNERS[label], label=label) for label in labels)
+
+
 _DERIVED: Mapping[str, Mapping[str, str]] = {
     HOST.label: {"host": SHORT_NAME},
     "owner": {"owner_job": "([^/]+)/|.*", "owner_namespace": "([^/]+)/.+|.*"},

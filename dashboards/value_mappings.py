@@ -27,24 +27,32 @@ from gpu_triage.read.exporter.judgment import (
 from gpu_triage.read.gpu.fabric import GPU_FABRIC_CONFIGURATION, GPU_FABRIC_HEALTH, GPU_FABRIC_STATE
 from gpu_triage.read.gpu.modes import GPU_RECOVERY_ACTION, GPU_VGPU_LICENSE_STATE, GPU_VIRTUALIZATION_MODE
 from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_PHYSICAL_STATE
+from gpu_triage.read.metrics.metric import MetricSpec
 
 Texts = Sequence[tuple[float | str, str, str]]
 """Values of a metric or label, each with the text and color to show."""
 
-BOTTLENECK: Final = tuple((value, name, CLASS_COLORS[name]) for value, name in GPU_BOTTLENECK.states.items())
+
+def _states(spec: MetricSpec, color_of: Callable[[str], str]) -> tuple[tuple[int, str, str], ...]:
+    """The values of a metric that is a state, with their names."""
+    return tuple((value, name, color_of(name)) for value, name in spec.states.items())
+
+
+BOTTLENECK: Final = _states(GPU_BOTTLENECK, CLASS_COLORS.__getitem__)
 CLASS: Final = tuple((name, name, color) for _, name, color in BOTTLENECK)
 """The classes as label values instead of metric values."""
 
 _BOUND_COLORS: Final = {"neither": WATCH, "compute": GOOD, "memory": INFO, "both": BETWEEN}
-BOUND: Final = tuple((value, name, _BOUND_COLORS[name]) for value, name in GPU_COMPUTE_BOUND.states.items())
+BOUND: Final = _states(GPU_COMPUTE_BOUND, _BOUND_COLORS.__getitem__)
 _VERDICT_COLORS: Final = {verdict.value: TONE_COLORS[color.tone] for verdict, color in COLORS.items()}
-VERDICT: Final = tuple((value, name, _VERDICT_COLORS[name]) for value, name in GPU_VERDICT.states.items())
-HOST_VERDICT: Final = tuple((value, name, _VERDICT_COLORS[name]) for value, name in GPU_HOST_VERDICT.states.items())
 NOT_READ: Final = "not read"
 """Cell text for a GPU or host without a verdict."""
 _WITHOUT_VERDICT: Final = ((UNREAD, NOT_READ, GRAY), (RELEASED, "released", WATCH))
-GPU_STATE: Final = (*VERDICT, *_WITHOUT_VERDICT)
-HOST_STATE: Final = (*HOST_VERDICT, (DOWN, "down", BAD), (GONE, "gone", WATCH), *_WITHOUT_VERDICT)
+GPU_STATE: Final = (*_states(GPU_VERDICT, _VERDICT_COLORS.__getitem__), *_WITHOUT_VERDICT)
+HOST_STATE: Final = (
+    *_states(GPU_HOST_VERDICT, _VERDICT_COLORS.__getitem__),
+    *((DOWN, "down", BAD), (GONE, "gone", WATCH), *_WITHOUT_VERDICT),
+)
 SILENT: Final = ((0, "up", GOOD), (1, "gone", WATCH), (2, "down", BAD))
 
 UP: Final = ((1, "up", GOOD), (0, "down", BAD))
@@ -57,7 +65,7 @@ FINDING: Final = tuple((value, name, PLAIN) for value, name in _STATES.items())
 """Without colors: how bad a finding is, is its severity, confirmed or not."""
 ON: Final = ((1, "on", PLAIN), (0, "off", PLAIN))
 YES: Final = ((1, "yes", PLAIN), (0, "no", PLAIN))
-VIRTUALIZATION: Final = tuple((value, name, PLAIN) for value, name in GPU_VIRTUALIZATION_MODE.states.items())
+VIRTUALIZATION: Final = _states(GPU_VIRTUALIZATION_MODE, lambda _name: PLAIN)
 NO_FAULT: Final = ((0, "no", GOOD), (1, "yes", BAD))
 SUSPECT: Final = ((0, "no", GOOD), (1, "yes", WATCH))
 ALLOWED: Final = ((1, "yes", GOOD), (0, "refused", BAD), (2, "unknown", GRAY))
@@ -78,9 +86,7 @@ _RECOVERY_COLORS: Final[Mapping[str, str]] = {
     "drain peer-to-peer work": WATCH,
     "drain and reset": WATCH,
 }
-RECOVERY: Final = tuple(
-    (value, name, _RECOVERY_COLORS.get(name, BAD)) for value, name in GPU_RECOVERY_ACTION.states.items()
-)
+RECOVERY: Final = _states(GPU_RECOVERY_ACTION, lambda name: _RECOVERY_COLORS.get(name, BAD))
 _FABRIC_COLORS: Final[Mapping[str, str]] = {
     "not started": BAD,
     "in progress": WATCH,
@@ -89,18 +95,11 @@ _FABRIC_COLORS: Final[Mapping[str, str]] = {
     "unhealthy": BAD,
     "limited capacity": WATCH,
 }
-FABRIC_STATE: Final = tuple((value, name, _FABRIC_COLORS[name]) for value, name in GPU_FABRIC_STATE.states.items())
-FABRIC_HEALTH: Final = tuple((value, name, _FABRIC_COLORS[name]) for value, name in GPU_FABRIC_HEALTH.states.items())
-VGPU_LICENSE: Final = tuple(
-    (value, name, GOOD if name == "licensed" else BAD) for value, name in GPU_VGPU_LICENSE_STATE.states.items()
-)
-FABRIC_CONFIGURATION: Final = tuple(
-    (value, name, GOOD if name == "nothing" else WATCH) for value, name in GPU_FABRIC_CONFIGURATION.states.items()
-)
-PORT_STATE: Final = tuple(
-    (value, name, GOOD if name == "link up" else WATCH)
-    for value, name in GPU_HOST_INFINIBAND_PHYSICAL_STATE.states.items()
-)
+FABRIC_STATE: Final = _states(GPU_FABRIC_STATE, _FABRIC_COLORS.__getitem__)
+FABRIC_HEALTH: Final = _states(GPU_FABRIC_HEALTH, _FABRIC_COLORS.__getitem__)
+VGPU_LICENSE: Final = _states(GPU_VGPU_LICENSE_STATE, lambda name: GOOD if name == "licensed" else BAD)
+FABRIC_CONFIGURATION: Final = _states(GPU_FABRIC_CONFIGURATION, lambda name: GOOD if name == "nothing" else WATCH)
+PORT_STATE: Final = _states(GPU_HOST_INFINIBAND_PHYSICAL_STATE, lambda name: GOOD if name == "link up" else WATCH)
 
 
 def patterns(texts: Texts) -> list[ValueMapping]:

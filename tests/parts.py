@@ -18,7 +18,7 @@ FULL = (
     *("e2e/test_fleet_incidents.py", "e2e/test_outages.py", "e2e/test_pythons.py", "e2e/test_rehearsal.py"),
     *("e2e/test_status_page_in_browser.py", "faults/test_driver_at_its_worst.py", "fleet/test_fleet_numbers.py"),
     *("fleet/test_live_", "hostile/test_floods.py", "image/test_image.py", "jobs/", "privilege/"),
-    *("rules/test_labels.py", "rules/test_recorded.py", "rules/test_simulated_jobs.py", "rules/test_week.py"),
+    *("rules/test_labels.py", "rules/test_recorded.py", "rules/test_week.py"),
     "unit/cli/fleet/test_quarter.py",
 )
 """Files of which `make full` runs all tests, by how their paths begin; of other files it runs those marked `full`."""

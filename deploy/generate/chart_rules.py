@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from gpu_triage.alerting.build import BuiltGroup, BuiltRule, Fields, dashboard_link, expanded_expr, expanded_text
+from gpu_triage.alerting.build import BuiltGroup, BuiltRule, Fields, dashboard_link
 from gpu_triage.alerting.files import to_yaml
 from gpu_triage.alerting.rule_source import Alert, Group, RecordingRule, RuleSource
 from gpu_triage.alerting.settings import (
@@ -100,7 +100,7 @@ def _group(group: Group) -> BuiltGroup:
 
 
 def _recording(rule: RecordingRule) -> BuiltRule:
-    fields: dict[str, str | Fields] = {"record": rule.name, "expr": expanded_expr(rule.expr), "labels": rule.labels}
+    fields: dict[str, str | Fields] = {"record": rule.name, "expr": rule.expr, "labels": rule.labels}
     return BuiltRule(rule.about, fields)
 
 
@@ -113,15 +113,15 @@ def _alert(rule: Alert) -> BuiltRule:
         **({"scope": "fleet"} if rule.fleet else {}),
         **({"unreachable": "true"} if rule.unreachable else {}),
         "thresholds": {name: plain(each.value) for name, each in rule.thresholds.items()},
-        "expr": expanded_expr(rule.expr),
+        "expr": rule.expr,
         **({"for": rule.hold} if rule.hold else {}),
         **({"keep_firing_for": rule.keep} if rule.keep else {}),
         "labels": {"severity": rule.severity, "action": rule.action, **rule.labels},
         "annotations": {
-            "summary": expanded_text(rule.summary),
-            "description": expanded_text(rule.description),
+            "summary": rule.summary,
+            "description": rule.description,
             "dashboard_uid": rule.dashboard,
-            "dashboard_url": dashboard_link(rule.dashboard, "${cluster_label}", fleet=rule.fleet),
+            "dashboard_url": dashboard_link(rule),
         },
     }
     return BuiltRule(rule.about, fields)

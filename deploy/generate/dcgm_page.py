@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from textwrap import fill
 from typing import Final
 
-from gpu_triage.alerting import dcgm
 from gpu_triage.alerting.shipped import shipped_sources
+from gpu_triage.read.xid.codes import XID_CODES, XidKind
 
+_XIDS: Final = (XidKind.PAGE, XidKind.TICKET)
 _WORKING: Final = frozenset({"GpuDriverVersionDrift", "GpuExporterAbsent", "GpuTriageWatchdog"})
 """Alerts that need neither a finding nor a running exporter."""
 
@@ -27,4 +28,10 @@ def alerts_from_dcgm() -> str:
 
 
 def _works(name: str, codes: Mapping[str, tuple[str, ...]]) -> bool:
-    return name in _WORKING or not dcgm.recorded_codes().isdisjoint(codes[name])
+    return name in _WORKING or not recorded_codes().isdisjoint(codes[name])
+
+
+def recorded_codes() -> frozenset[str]:
+    """Of the findings that the rules of compat/dcgm.yml record."""
+    found = (each.code for source in shipped_sources() for group in source.groups for each in group.dcgm_findings)
+    return frozenset({*found, *(f"xid.{xid.code}" for xid in XID_CODES.values() if xid.kind in _XIDS)})

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from gpu_triage.alerting.build import expanded_expr, expanded_text
 from gpu_triage.alerting.rule_source import Alert
 from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.read.registry import METRICS
@@ -32,6 +31,6 @@ def metrics_of_rules() -> str:
 def _texts() -> Iterator[str]:
     groups = (group for source in shipped_sources() if not source.optional for group in source.groups)
     for rule in (rule for group in groups for rule in group.rules):
-        yield expanded_expr(rule.expr)
+        yield rule.expr
         if isinstance(rule, Alert):
-            yield from map(expanded_text, (rule.summary, rule.description))
+            yield from (rule.summary, rule.description)

@@ -1,6 +1,5 @@
 """Renders the chart with Helm itself, as objects to look at."""
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,6 @@ NAMESPACE = "monitoring"
 RELEASE = "gpu"
 IMAGE = "registry.example.org/gpu-triage-exporter"
 """Laid below the values of every rendering: without an image the chart refuses to render."""
-
-RULES = (HERE / "rules.yml").read_text(encoding="utf-8")
-"""A file of rules with what templating might spoil: braces, quotes, several lines; and a group of one alert."""
 
 MATRIX: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "matrix.yml").read_text(encoding="utf-8"))
 """Values that the chart is rendered with."""
@@ -61,14 +57,3 @@ def render(values: dict[str, Any] | None = None, chart: Path = CHART, release: s
             objects += [document for document in yaml.load_all(text, yaml.CSafeLoader) if document is not None]
     (notes,) = (text for path, text in files.items() if path.endswith("NOTES.txt"))
     return Rendered(tuple(objects), notes)
-
-
-def chart_with(tmp_path: Path, files: dict[str, str]) -> Path:
-    """A copy of the chart with nothing but these files below ``files/``."""
-    copy = tmp_path / "chart"
-    shutil.copytree(CHART, copy, ignore=shutil.ignore_patterns("files"))
-    for name, text in files.items():
-        target = copy / "files" / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
-    return copy

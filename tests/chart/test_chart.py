@@ -11,7 +11,7 @@ import helm_python
 import kubernetes_validate
 import pytest
 import yaml
-from tests.chart.rendering import CHART, IMAGE, MATRIX, RULES, Rendered, chart_with, render
+from tests.chart.rendering import CHART, IMAGE, MATRIX, Rendered, render
 from tests.e2e.processes import exporter
 from tests.gathered import every
 from tests.parts import some
@@ -37,17 +37,16 @@ def test_helm_lint_finds_nothing(values: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("version", some(KUBERNETES_VERSIONS, (KUBERNETES_VERSIONS[0], KUBERNETES_VERSIONS[-1])))
 @pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX.keys())
-def test_kubernetes_takes_every_object(values: dict[str, Any], version: str, tmp_path: Path) -> None:
-    chart = chart_with(tmp_path, {"rules/fixture.yml": RULES, "dashboards/fixture.json": "{}"})
-    checked = [each for each in render(values, chart).objects if each["kind"] not in CUSTOM]
+def test_kubernetes_takes_every_object(values: dict[str, Any], version: str) -> None:
+    checked = [each for each in render(values).objects if each["kind"] not in CUSTOM]
     assert any(each["kind"] == "DaemonSet" for each in checked)
     for each in checked:
         kubernetes_validate.validate(each, version, strict=True)
 
 
 @pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX.keys())
-def test_objects_have_names_of_their_own_and_the_releases_labels(values: dict[str, Any], tmp_path: Path) -> None:
-    objects = render(values, chart_with(tmp_path, {"rules/fixture.yml": RULES})).objects
+def test_objects_have_names_of_their_own_and_the_releases_labels(values: dict[str, Any]) -> None:
+    objects = render(values).objects
     names = [(each["kind"], each["metadata"]["namespace"], each["metadata"]["name"]) for each in objects]
     assert len(set(names)) == len(names)
     for each in objects:

@@ -2,17 +2,15 @@
 
 import json
 import re
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import promql_parser
 import pytest
-import yaml
-from tests.chart.rendering import CHART, MATRIX, RULES, chart_with, render
-from tests.conftest import RequiresTool
+from tests.chart.rendering import CHART, MATRIX, render
 from tests.dashboards.grafana import panels, substitute
 from tests.gathered import every
-from tests.program_output import output_of
 
 from gpu_triage.alerting.settings import DEFAULTS
 
@@ -25,12 +23,11 @@ COMMAND = "kubectl exec --namespace monitoring daemonset/gpu-gpu-triage-exporter
 
 
 @pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX.keys())
-def test_the_operator_knows_every_name(values: dict[str, Any], tmp_path: Path) -> None:
+def test_the_operator_knows_every_name(values: dict[str, Any]) -> None:
     # Importing the models takes seconds of a CPU, which every worker that collects the tests would spend.
     from cloudcoil.models.prometheus_operator import v1  # noqa: PLC0415
 
-    rendered = render(values, chart_with(tmp_path, {"rules/fixture.yml": RULES}))
-    for each in every(rendered.objects):
+    for each in every(render(values).objects):
         if each["kind"] in {"ServiceMonitor", "PodMonitor", "PrometheusRule"}:
             known = getattr(v1, each["kind"]).model_validate(each)
             assert known.model_dump(mode="json", by_alias=True, exclude_unset=True)["spec"] == each["spec"]
@@ -63,63 +60,19 @@ def test_the_rules_know_the_exporter_by_the_job_it_gets() -> None:
         assert re.fullmatch(DEFAULTS.job, job)
 
 
-def test_rules_come_through_templating_as_they_are(tmp_path: Path) -> None:
-    rendered = render({"prometheusRule": {"enabled": True}}, chart_with(tmp_path, {"rules/a_b.yml": RULES}))
-    rule = rendered.only("PrometheusRule")
-    assert rule["metadata"]["name"] == "gpu-gpu-triage-exporter-a-b"
-    expected = yaml.safe_load(RULES)
-    for group in expected["groups"]:
-        for each in group["rules"]:
-            if "alert" in each:
-                each.setdefault("labels", {})
-                url = f"{COMMAND} {each['alert']}"
-                each["annotations"] = {**each.get("annotations", {}), "runbook_url": url}
-    assert rule["spec"] == expected
+def test_a_dashboard_becomes_a_config_map_that_the_sidecar_finds() -> None:
+    files = {path.name: path.read_text(encoding="utf-8").strip() for path in CHART.glob("files/dashboards/*.json")}
+    values = {"dashboards": {"enabled": True, "namespace": "grafana"}, "scrape": {"relabelings": []}}
+    maps = render(values).of_kind("ConfigMap")
+    assert {name: text.strip() for each in every(maps) for name, text in each["data"].items()} == files
+    for each in maps:
+        (name,) = each["data"]
+        assert each["metadata"]["name"] == f"gpu-gpu-triage-exporter-dashboard-{name.removesuffix('.json')}"
+        assert each["metadata"]["labels"]["grafana_dashboard"] == "1"
+        assert each["metadata"]["namespace"] == "grafana"
 
 
-def test_an_alert_can_be_left_out_and_an_empty_group_goes_with_it(tmp_path: Path) -> None:
-    off = {name: {"enabled": False} for name in ("GpuMissing", "GpuLost")}
-    values = {"prometheusRule": {"enabled": True}, "rules": {"overrides": {"alerts": off}}}
-    rule = render(values, chart_with(tmp_path, {"rules/a.yml": RULES})).only("PrometheusRule")
-    names = [[each.get("alert") for each in group["rules"]] for group in rule["spec"]["groups"]]
-    assert names == [[None, "GpuReleased"]]
-
-
-def test_alerts_take_further_labels_and_annotations_and_recordings_take_none(tmp_path: Path) -> None:
-    overrides = {"labels": {"team": "ml"}, "annotations": {"wiki": "x"}}
-    values = {"prometheusRule": {"enabled": True}, "rules": {"overrides": overrides}}
-    rule = render(values, chart_with(tmp_path, {"rules/a.yml": RULES})).only("PrometheusRule")
-    recording, lost, released = rule["spec"]["groups"][0]["rules"]
-    assert lost["labels"] == {"severity": "critical", "team": "ml"}
-    assert lost["annotations"]["wiki"] == released["annotations"]["wiki"] == "x"
-    assert recording.keys() == {"record", "expr"}
-
-
-def test_promtool_takes_the_rules_of_the_chart(tmp_path: Path, requires_tool: RequiresTool) -> None:
-    promtool = requires_tool("promtool")
-    values = {"prometheusRule": {"enabled": True}, "rules": MATRIX["everything"]["rules"]}
-    found = render(values, chart_with(tmp_path, {"rules/fixture.yml": RULES})).of_kind("PrometheusRule")
-    found += render(values).of_kind("PrometheusRule")
-    for number, rule in every(enumerate(found)):
-        file = tmp_path / f"{number}.yml"
-        file.write_text(yaml.safe_dump(rule["spec"]), encoding="utf-8")
-        output_of(promtool, "check", "rules", file)
-
-
-def test_a_dashboard_becomes_a_config_map_that_the_sidecar_finds(tmp_path: Path) -> None:
-    text = '{\n  "title": "GPU {{ $x }}",\n  "legendFormat": "{{gpu}}"\n}\n'
-    chart = chart_with(tmp_path, {"dashboards/fast_diagnosis.json": text, "dashboards/detail.json": "{}"})
-    maps = render({"dashboards": {"enabled": True, "namespace": "grafana"}}, chart).of_kind("ConfigMap")
-    by_name = {each["metadata"]["name"]: each for each in maps}
-    assert set(by_name) == {f"gpu-gpu-triage-exporter-dashboard-{name}" for name in ("fast-diagnosis", "detail")}
-    fast = by_name["gpu-gpu-triage-exporter-dashboard-fast-diagnosis"]
-    assert fast["metadata"]["labels"]["grafana_dashboard"] == "1"
-    assert fast["metadata"]["namespace"] == "grafana"
-    assert fast["data"]["fast_diagnosis.json"].strip() == text.strip()
-
-
-def test_a_folder_becomes_the_annotation_that_the_sidecar_reads(tmp_path: Path) -> None:
-    chart = chart_with(tmp_path, {"dashboards/detail.json": "{}"})
+def test_a_folder_becomes_the_annotation_that_the_sidecar_reads() -> None:
     plain = {"enabled": True, "annotations": {"a": "b"}}
     for dashboards, expected in (
         (plain, {"a": "b"}),
@@ -129,7 +82,8 @@ def test_a_folder_becomes_the_annotation_that_the_sidecar_reads(tmp_path: Path) 
             {"a": "b", "k8s-sidecar/folder": "GPUs"},
         ),
     ):
-        assert render({"dashboards": dashboards}, chart).only("ConfigMap")["metadata"]["annotations"] == expected
+        maps = render({"dashboards": dashboards}).of_kind("ConfigMap")
+        assert [each["metadata"]["annotations"] for each in every(maps)] == [expected] * len(maps)
 
 
 def test_every_object_can_be_applied_with_the_room_that_is_documented(repository: Path) -> None:
@@ -233,17 +187,12 @@ PARTS: dict[str, Any] = {
 
 def _missing(notes: str) -> dict[str, dict[str, Any]]:
     """The lines that turn something on, each with the values that it sets."""
-    lines = re.findall(r"^    ((?:--set \S+=true ?)+)$", notes, re.MULTILINE)
     found: dict[str, dict[str, Any]] = {}
-    for line in lines:
-        values: dict[str, Any] = {}
+    for line in re.findall(r"^    ((?:--set \S+=true ?)+)$", notes, re.MULTILINE):
+        values: dict[str, Any] = found.setdefault(line, {})
         for path in re.findall(r"--set (\S+)=true", line):
             *above, last = path.split(".")
-            at = values
-            for name in above:
-                at = at.setdefault(name, {})
-            at[last] = True
-        found[line] = values
+            reduce(lambda at, name: at.setdefault(name, {}), above, values)[last] = True
     return found
 
 

@@ -1,7 +1,9 @@
-"""The schema refuses every value that the chart does not know, by its name."""
+"""The schema refuses every value that the chart does not know, by its name, and all others are described."""
 
 import json
+import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import helm_python
@@ -53,3 +55,17 @@ def _nodes(node: object, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
             yield path, node
         for name, below in node.items():
             yield from _nodes(below, f"{path}/{name}")
+
+
+def test_every_value_is_described() -> None:
+    """By a comment above it, or above one that it is below."""
+    lines = (CHART / "values.yaml").read_text(encoding="utf-8").splitlines()
+    undescribed, above = [], list[tuple[int, bool]]()
+    for before, line in pairwise(lines):
+        if key := re.match(r"( *)([A-Za-z][A-Za-z0-9]*):( .)?", line):
+            above = [each for each in above if each[0] < len(key[1])]
+            described = before.lstrip().startswith("#") or any(told for _, told in above)
+            above.append((len(key[1]), described))
+            undescribed += [] if described or not key[3] else [key[2]]
+    assert above
+    assert undescribed == []

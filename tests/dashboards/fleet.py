@@ -11,7 +11,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.jobs.histories import families_of
+from tests.jobs.histories import with_series
 from tests.promql.promtool import Run, ask
 from tests.recordings import REPOSITORY, recorded, seconds_of, shortened, thinned
 from tests.rules.cases import FOLDER, load_any
@@ -21,7 +21,7 @@ from tests.rules.schedulers import exposed
 
 from gpu_triage.options.config import Setting
 from gpu_triage_simulator import load_scenario
-from gpu_triage_simulator.history import Family, History, SeriesKey
+from gpu_triage_simulator.history import History, SeriesKey
 from gpu_triage_simulator.scenario import Expectation, Scenario
 from gpu_triage_simulator.scenario_file import read_scenario
 from gpu_triage_simulator.schema import read_toml
@@ -137,7 +137,7 @@ def with_rules(
                 continue
             column = made.setdefault((name, tuple(sorted(labels.items()))), array("d", [math.nan]) * history.steps)
             column[round(at / STEP_SECONDS)] = sample.value + (history.start_seconds if name in BY_ITS_CLOCK else 0)
-    return joined([history, replace(history, series=made, families=families_of(made))])
+    return joined([history, with_series(history, made)])
 
 
 def _with_job(history: History) -> History:
@@ -148,7 +148,7 @@ def _with_job(history: History) -> History:
     labels = next(labels for name, labels in history.series if name == "up")
     key = (JOB_STEPS, tuple(sorted({**dict(labels), "job_name": "pretraining", "owner": "alice"}.items())))
     made = {key: array("d", [2 * value for value in busy])}
-    return joined([history, replace(history, series=made, families=families_of(made))])
+    return joined([history, with_series(history, made)])
 
 
 def _with_pod_labels(history: History) -> History:
@@ -162,26 +162,17 @@ def _with_pod_labels(history: History) -> History:
             key = ("kube_pod_labels", tuple(sorted({**of_pod, **target}.items())))
             made[key] = array("d", [1.0]) * history.steps
             made |= {each: array("d", [value]) * history.steps for each, value in exposed().items()}
-    return joined([history, replace(history, series=made, families=families_of(made))]) if made else history
+    return joined([history, with_series(history, made)]) if made else history
 
 
 def joined(histories: Sequence[History]) -> History:
-    """Histories of one start and step as one, families in one piece each.
+    """Histories of one start and step as one.
 
     What the rules make of all hosts together, such as ``owner:gpu_job:pace``, is that of the longest history.
     """
-    histories = sorted(histories, key=lambda history: -history.steps)
-    steps = histories[0].steps
+    steps = max(history.steps for history in histories)
     series: dict[SeriesKey, Sequence[float]] = {}
-    families: dict[str, Family] = {}
-    for history in histories:
-        new = {key: column for key, column in history.series.items() if key not in series}
-        for key, column in new.items():
-            series[key] = array("d", column) + array("d", [math.nan]) * (steps - len(column))
-        for family in history.families:
-            known = families[family.name].series if family.name in families else ()
-            keys = tuple(key for key in family.series if key in new)
-            families[family.name] = replace(family, series=known + keys)
-    return replace(
-        histories[0], steps=steps, series=series, families=tuple(families[name] for name in sorted(families))
-    )
+    for history in sorted(histories, key=lambda history: -history.steps):
+        for key, column in history.series.items():
+            series.setdefault(key, array("d", column) + array("d", [math.nan]) * (steps - len(column)))
+    return with_series(replace(histories[0], steps=steps), series)

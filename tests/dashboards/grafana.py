@@ -105,8 +105,7 @@ def shown_as(target: Target, name: str, labels: Mapping[str, str], value: float)
         target.legend,
         properties_of(target.panel).get(target.ref, {}).get("displayName"),
     }:
-        number = f"{value:g}"
-        return [words_of(target).get(number, (number, ""))[0], *labels.values()]
+        return [word_of(target, value), *labels.values()]
     organized = (each["options"] for each in target.panel.get("transformations", ()) if each["id"] == "organize")
     return [
         labels.get(label, "") for each in organized for label, title in each["renameByName"].items() if title == name
@@ -167,13 +166,10 @@ def properties_of(panel: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-def text_of(panel: Mapping[str, Any], value: float) -> str:
-    """What the panel writes for a value: its mapping's text, or the number."""
-    for mapping in panel["fieldConfig"]["defaults"].get("mappings", ()):
-        if mapping["type"] == "value" and f"{value:g}" in mapping["options"]:
-            text: str = mapping["options"][f"{value:g}"]["text"]
-            return text
-    return f"{value:g}"
+def word_of(target: Target, value: float) -> str:
+    """What the panel writes for a value of a query: its word, or the number."""
+    number = f"{value:g}"
+    return words_of(target).get(number, (number, ""))[0]
 
 
 def words_of(target: Target) -> dict[str, tuple[str, str]]:

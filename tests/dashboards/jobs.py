@@ -4,14 +4,13 @@ import math
 import re
 from array import array
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from tests.dashboards.fleet import Fleet, joined, with_rules
 from tests.dashboards.grafana import FOLDER
 from tests.dashboards.job_board import FILE
 from tests.jobs.conftest import job, owned_between, owners_of
-from tests.jobs.histories import edited, families_of, history_of
+from tests.jobs.histories import edited, history_of, with_series
 from tests.jobs.situations import BY_NAME, SITUATIONS, Scheduler, Situation
 from tests.rules.examine import mentioned
 from tests.rules.rulefile import rule_files
@@ -65,7 +64,7 @@ def record_jobs(promtool: Path, directory: Path) -> Fleet:
         column = recorded.setdefault(key, array("d", [math.nan]) * history.steps)
         for step in range(first, min(last, history.steps - 1) + 1):
             column[step] = value
-    return Fleet(joined([history, replace(history, series=recorded, families=families_of(recorded))]), {})
+    return Fleet(joined([history, with_series(history, recorded)]), {})
 
 
 def _recorded() -> Iterator[tuple[str, dict[str, str], float, int, int]]:

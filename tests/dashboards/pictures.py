@@ -23,7 +23,7 @@ from tests.dashboards.grafana import FILES, FOLDER
 from tests.dashboards.jobs import record_jobs
 from tests.dashboards.store import Store, serving
 from tests.e2e.browser import Browser, browser
-from tests.jobs.histories import families_of
+from tests.jobs.histories import relabeled
 from tests.rules.cases import load_any
 
 from gpu_triage_simulator.history import History
@@ -135,14 +135,11 @@ def _with_sixteen(name: str) -> Scenario:
 
 def _named(history: History, name: str) -> History:
     """The history of a host under another name, with GPUs of its own."""
-    made = {
-        (
-            metric,
-            tuple((key, {"instance": name, "uuid": f"{each}{name}"}.get(key, each)) for key, each in labels),
-        ): column
-        for (metric, labels), column in history.series.items()
-    }
-    return replace(history, series=made, families=families_of(made))
+
+    def renamed(_metric: str, labels: dict[str, str]) -> dict[str, str]:
+        return {key: {"instance": name, "uuid": f"{each}{name}"}.get(key, each) for key, each in labels.items()}
+
+    return relabeled(history, renamed)
 
 
 @contextmanager

@@ -3,18 +3,18 @@
 import json
 import math
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.demo.processes import Server, free_port
 from tests.dashboards.fleet import STEP_SECONDS, Fleet, joined, scraped, with_rules
 from tests.dashboards.store import Store
-from tests.jobs.histories import families_of
+from tests.jobs.histories import relabeled, with_series
 from tests.rules.cases import load_any
 
-from gpu_triage_simulator.history import History, SeriesKey
+from gpu_triage_simulator.history import History
 
 MINUTES = 80.0  # long enough for the rules' hours, and through them for their days
 SHARDS = (("dual-a10", "h100-8-bad-night"), ("idle-downshift", "allocated"))
@@ -45,22 +45,12 @@ def record(promtool: Path, directory: Path) -> Sharded:
 
 def _labeled(history: History, shard: str) -> History:
     """The history with the external label of its server."""
-    return _with_series(
-        history,
-        {
-            (name, tuple(sorted((*labels, ("shard", shard))))): column
-            for (name, labels), column in history.series.items()
-        },
-    )
+    return relabeled(history, lambda _name, labels: {**labels, "shard": shard})
 
 
 def only(history: History, names: Callable[[str], bool]) -> History:
     """The series of the wanted names."""
-    return _with_series(history, {key: column for key, column in history.series.items() if names(key[0])})
-
-
-def _with_series(history: History, series: dict[SeriesKey, Sequence[float]]) -> History:
-    return replace(history, series=series, families=families_of(series))
+    return with_series(history, {key: column for key, column in history.series.items() if names(key[0])})
 
 
 @contextmanager

@@ -65,7 +65,7 @@ def test_what_is_evaluated_above_is_made_of_what_is_handed_on(repository: Path) 
 def test_the_readme_tells_of_every_alert_that_is_about_no_single_host() -> None:
     section = (FLEET / "README.md").read_text(encoding="utf-8").split("## What does not work across shards", 1)[1]
     rules = [rule for source in shipped_sources() for group in source.groups for rule in group.rules]
-    about_many = {rule.name for rule in rules if isinstance(rule, Alert) and rule.scope == "fleet"}
+    about_many = {rule.name for rule in rules if isinstance(rule, Alert) and rule.fleet}
     named = set(re.findall("`(Gpu[A-Za-z]+)(…?)`", section.split("\n## ", 1)[0]))
     assert len(about_many) > 1
     assert [name for name in about_many if (name, "") not in named and ("GpuFleet", "…") not in named] == []

@@ -4,7 +4,7 @@ import json
 import re
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 import yaml
 from deploy.demo.pace import paced_alertmanager, paced_duration, write_paced_rules
-from deploy.demo.pager import pager
+from deploy.demo.pager import Notification, pager
 from deploy.demo.processes import Server, free_port
 from deploy.demo.stack import (
     SHORTEST_SCRAPE_SECONDS,
@@ -187,6 +187,10 @@ SICK_HOST = "gpu-host-4:9836"
 OTHER_HOST = "gpu-host-3"  # A host of another shard, and of another site, than the sick one
 
 
+Alert = tuple[str, str]
+"""Its name, and the instance or cluster that it is about."""
+
+
 @dataclass(frozen=True, slots=True)
 class Live:
     """A running topology with four hosts, of which the last has lost a GPU."""
@@ -209,34 +213,14 @@ class Live:
             everything = summary(self.inbox.where(lambda _: True))
             raise AssertionError(f"nobody was told of {alert} {of}, but:\n{everything}") from None
 
-    def told(self, receiver: str = PAGER) -> Counter[tuple[str, str]]:
+    def told(self, receiver: str = PAGER) -> Counter[Alert]:
         """How many incidents were opened, by alert and instance, or cluster where an alert is of no instance."""
-        notified = self.inbox.where(lambda _: True, receiver)
-        about = {
-            (alert.labels["alertname"], alert.labels.get("instance") or alert.labels["cluster"])
-            for each in notified
-            for alert in each.alerts
-        }
-        return Counter(
-            {
-                (name, of): opened(
-                    [
-                        each
-                        for each in notified
-                        if any(
-                            alert.labels["alertname"] == name
-                            and of in {alert.labels.get("instance"), alert.labels.get("cluster")}
-                            for alert in each.alerts
-                        )
-                    ]
-                )
-                for name, of in about
-            }
-        )
-
-    def tickets(self) -> Counter[tuple[str, str]]:
-        """As `told`, of tickets."""
-        return self.told(TICKETS)
+        notified: defaultdict[Alert, list[Notification]] = defaultdict(list)
+        for each in self.inbox.where(lambda _: True, receiver):
+            labels = [alert.labels for alert in each.alerts]
+            for about in {(of["alertname"], of.get("instance") or of["cluster"]) for of in labels}:
+                notified[about].append(each)
+        return Counter({about: opened(each) for about, each in notified.items()})
 
     def hosts_to_drain(self) -> list[str]:
         """The instances that ``gpu-triage fleet`` says to drain, from the server that has all hosts."""
@@ -266,7 +250,6 @@ def running(topology: Topology, directory: Path, requires_tool: RequiresTool) ->
 
 pytestmark = pytest.mark.timeout(900)
 
-Alert = tuple[str, str]
 SILENT_SHARD = ("GpuShardSilent", "shard-1:9090")
 REPLICAS_DOWN = (("GpuReplicaDown", "replica-a:9090"), ("GpuReplicaDown", "alertmanager-0:9093"))
 
@@ -311,5 +294,5 @@ def test_an_incident_is_paged_once_and_dead_servers_are_told(
         paged = [("GpuXidCritical", SICK_HOST), ("GpuXidCritical", f"{OTHER_HOST}:9836"), outage.page]
         assert live.told() == dict.fromkeys(filter(None, paged), 1)
         about = {alert for alert, _ in outage.tickets}
-        opened = {ticket: count for ticket, count in live.tickets().items() if ticket[0] in about}
+        opened = {ticket: count for ticket, count in live.told(TICKETS).items() if ticket[0] in about}
         assert opened == dict.fromkeys(outage.tickets, 1)

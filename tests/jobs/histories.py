@@ -169,6 +169,11 @@ def families_of(series: Mapping[SeriesKey, Sequence[float]]) -> tuple[Family, ..
     )
 
 
+def with_series(history: History, series: Mapping[SeriesKey, Sequence[float]]) -> History:
+    """A history of the same time with these series."""
+    return replace(history, series=series, families=families_of(series))
+
+
 def edited(history: History, change: Callable[[SeriesKey, float, float], float]) -> History:
     """The history with other values: `change` gets a series, the minute and the value, and returns NaN for none."""
     series = {
@@ -176,7 +181,7 @@ def edited(history: History, change: Callable[[SeriesKey, float, float], float])
         for key, column in history.series.items()
     }
     kept = {key: column for key, column in series.items() if not all(map(math.isnan, column))}
-    return replace(history, series=kept, families=families_of(kept))
+    return with_series(history, kept)
 
 
 def relabeled(history: History, change: Callable[[str, dict[str, str]], dict[str, str]]) -> History:
@@ -185,4 +190,4 @@ def relabeled(history: History, change: Callable[[str, dict[str, str]], dict[str
         (name, tuple(sorted(change(name, dict(labels)).items()))): column
         for (name, labels), column in history.series.items()
     }
-    return replace(history, series=series, families=families_of(series))
+    return with_series(history, series)

@@ -34,7 +34,6 @@ UNDECIDED = (
 class Examination:
     """What the rules made of a scenario."""
 
-    step_seconds: float  # between evaluations
     # firing alerts by scenario time: at every evaluation, and when something is expected
     firing: Mapping[float, tuple[Labels, ...]]
     bottleneck: Mapping[float, Mapping[str, str]]  # class by GPU, by the scenario time of each expectation
@@ -53,7 +52,7 @@ def examine(
     questions += [(UNDECIDED, at) for at in steps] + [(CLASSES, at) for at in expected]
     run = prepare(scenario, rules, step_seconds=step_seconds, seconds=length)
     asked = replace(run, questions=tuple(questions), evaluation_seconds=evaluation)
-    return _examination(evaluation, ask(promtool, asked, directory), numbers_of(run))
+    return _examination(ask(promtool, asked, directory), numbers_of(run))
 
 
 def prepare(scenario: Scenario, rules: tuple[Path, ...], *, step_seconds: float, seconds: float) -> Run:
@@ -98,9 +97,8 @@ def numbers_of(run: Run) -> Mapping[str, str]:
     return {labels["uuid"]: labels["gpu"] for labels in parsed if labels.get("uuid") and labels.get("gpu")}
 
 
-def _examination(step_seconds: float, answers: Answers, numbers: Mapping[str, str]) -> Examination:
+def _examination(answers: Answers, numbers: Mapping[str, str]) -> Examination:
     return Examination(
-        step_seconds=step_seconds,
         firing={
             at: tuple(_numbered(sample.labels, numbers) for sample in samples) for at, samples in _of(answers, FIRING)
         },

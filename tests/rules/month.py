@@ -67,13 +67,9 @@ class Played:
 
     folder: Path
     days: int
-    seed: int
 
     def file(self, host: str, day: int) -> Path:
-        return self.folder / f"{host}-of-{self.days}-seed-{self.seed}" / f"day-{day}"
-
-    def is_whole(self, host: str) -> bool:
-        return self.file(host, self.days - 1).exists()
+        return self.folder / f"{host}-day-{day}"
 
     def read(self, host: str, day: int) -> Columns:
         columns: Columns = pickle.loads(zlib.decompress(self.file(host, day).read_bytes()))  # noqa: S301 - our own
@@ -91,11 +87,7 @@ class Played:
                 for step in range(STEPS):
                     observation.scrape((day * STEPS + step) * STEP_SECONDS, step, recorder)
                 recorder.finish()
-                file = self.file(host.name, day)
-                file.parent.mkdir(parents=True, exist_ok=True)
-                partial = file.with_suffix(".partial")
-                partial.write_bytes(zlib.compress(pickle.dumps(recorder.columns), 1))
-                partial.replace(file)
+                self.file(host.name, day).write_bytes(zlib.compress(pickle.dumps(recorder.columns), 1))
         return time.process_time()
 
 
@@ -150,25 +142,18 @@ def _summary(alerts: Sequence[Alert], labels: Labels) -> str:
 @click.option("--days", default=30, show_default=True, help="How long.")
 @click.option("--seed", default=1, show_default=True, help="Of all chance.")
 @click.option("--only", default="", help="The hosts, as a regular expression, such as notebook|tune-0.")
-@click.option(
-    "--keep",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="A folder for the simulated hosts, of which those that it has whole are not simulated again, for a run in "
-    "parts or for other rules; empty it after a change of the exporter or the simulator.",
-)
 @click.pass_context
-def main(context: click.Context, days: int, seed: int, only: str, keep: Path | None) -> None:
+def main(context: click.Context, days: int, seed: int, only: str) -> None:
     """Simulate a healthy fleet, and fail with a page or more than one ticket."""
     promtool = which("promtool")
     if promtool is None:
         raise click.ClickException("promtool is needed; install prometheus")
     hosts = [host for host in fleet(days, seed) if re.match(only, host.name)]
-    played = Played(keep or Path(context.with_resource(TemporaryDirectory())), days, seed)
-    lacking = [host for host in hosts if not played.is_whole(host.name)]
-    click.echo(f"{len(hosts)} hosts, {len(lacking)} to be simulated, {days} days, --seed {seed}")
+    played = Played(Path(context.with_resource(TemporaryDirectory())), days)
+    click.echo(f"{len(hosts)} hosts, {days} days, --seed {seed}")
     # Each in a process of its own: pynvml has one driver per process.
     with multiprocessing.Pool(os.cpu_count(), maxtasksperchild=1) as pool:
-        runs = [(host, pool.apply_async(played.play, (host,))) for host in lacking]
+        runs = [(host, pool.apply_async(played.play, (host,))) for host in hosts]
         for host, run in runs:
             click.echo(f"{host.name}: {run.get():.0f} s of a CPU")
         found = list[Told]()

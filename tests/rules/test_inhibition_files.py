@@ -62,16 +62,6 @@ def test_every_inhibition_has_a_cause_and_a_symptom_that_share_the_labels_it_com
         assert {name for name in named if not any(re.fullmatch(f"{name}.*", rule.name) for rule in ALERTS)} == set()
 
 
-def test_the_watchdog_is_never_inhibited() -> None:
-    silenced = {
-        rule.name
-        for inhibition in INHIBITIONS
-        for rule in _selected(inhibition["target_matchers"])
-        if "instance" in inhibition["equal"] and "instance" in labels_of(rule.expr, LABELS)
-    }
-    assert "GpuTriageWatchdog" not in silenced
-
-
 def test_no_page_holds_back_a_page_that_holds_it_back() -> None:
     """Else both of two alerts that fire together stay quiet, or neither knows which is told."""
     try:

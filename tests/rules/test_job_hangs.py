@@ -1,7 +1,4 @@
-"""Jobs that hang, over several hosts, and jobs that only look like it, written by hand.
-
-Checkpoints and evaluations are in `test_simulated_jobs`.
-"""
+"""Jobs that hang, over several hosts, and jobs that only look like it, written by hand."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle, product

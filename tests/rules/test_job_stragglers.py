@@ -2,15 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
 from tests.conftest import RequiresTool
-from tests.promql.promtool import Run, ask
 from tests.rules.handwritten import Played, Series, merged, play
 from tests.rules.job_fleets import Gpu, Owner, between, fleet, healthy, pod, slower, slurm, steps
-from tests.rules.rulefile import alert_files, groups_of, rule_files
+from tests.rules.rulefile import alert_files
 
 ALERT: Final = "GpuStragglerAcrossHosts"
 SHOWN_AT: Final = 50
@@ -155,12 +153,3 @@ def test_a_pair_is_named_with_its_owner_and_its_cause(played: Mapping[str, Playe
 
 def test_a_lock_of_clocks_is_named_as_that(played: Mapping[str, Played]) -> None:
     assert text_of("clocks of a host locked", played).startswith("a: clocks set by an administrator, at 75% of")
-
-
-def test_a_job_has_few_recorded_series(requires_tool: RequiresTool, tmp_path: Path) -> None:
-    series = merged(job(0.0, 4, 8), ranks(*[60] * 4))
-    rules = tuple(path for path in rule_files() if path.name == "alerts-jobs.yml")
-    question = ('count({__name__=~".+:gpu_.+:.+",owner=~".+/.*"})', 70 * 60.0)
-    run = Run(rules, groups_of(rules), 60, series, (question,))
-    ((recorded,),) = ask(requires_tool("promtool"), run, tmp_path).samples.values()
-    assert recorded.value <= 5 * 32 + 20  # five of each GPU, and a few of the job

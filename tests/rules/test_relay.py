@@ -1,7 +1,7 @@
 """The generic rule: an alert fires while its finding is confirmed, and says what was found. Series by hand."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import pytest
@@ -39,6 +39,42 @@ def process(*spans: tuple[float, int], uuid: str = "GPU-1", **labels: str) -> Se
     return gpu("gpu_process_owner_info", over(*spans), uuid, **labels)
 
 
+def linked(
+    model: str, *lanes: int, first: int = 0, board: str = "900-1", spans: Sequence[tuple[float, int]] = ((1, END),)
+) -> Series:
+    """GPUs, each on a host of its own, whose links have so many lanes; all clusters are compared by model."""
+    values, series = over(*spans), []
+    for host, width in enumerate(lanes, first):
+        own = {"uuid": f"GPU-{host}", "instance": f"{host}"}
+        series.append(gpu("gpu_pcie_link_width", [width * value for value in values], **own))
+        series.append(gpu("gpu_info", values, **own, name=model, board_part_number=board))
+    return merged(*series)
+
+
+def narrow(lanes: int, *spans: tuple[float, int]) -> Series:
+    """That the link on the first of these hosts never had more lanes."""
+    value = [lanes / 2 * state for state in over(*spans)]
+    code, own = "pcie.width_from_boot", {"uuid": "GPU-0", "instance": "0"}
+    return merged(found(code, *spans, **own), gpu("gpu_finding_value", value, code=code, **own))
+
+
+GAP = ((2, 10), (NAN, 14), (2, END - 24))
+LINKS: Final[Mapping[str, tuple[Series, bool]]] = {
+    "narrow, alone": (merged(linked("A", 8), narrow(8, *CONFIRMED)), True),
+    "narrow, of two": (merged(linked("B", 8, 8), narrow(8, *CONFIRMED)), True),
+    "narrow, of three alike": (merged(linked("C", 8, 8, 8), narrow(8, *CONFIRMED)), False),
+    "narrow, and another has more": (merged(linked("D", 8, 8, 8, 16), narrow(8, *CONFIRMED)), True),
+    "narrow, and another board has more": (
+        merged(linked("E", 8, 8, 8), linked("E", 16, first=9, board="900-2"), narrow(8, *CONFIRMED)),
+        False,
+    ),
+    "too few lanes for any board": (merged(linked("F", 4, 4, 4), narrow(4, *CONFIRMED)), True),
+    "narrow, of three alike that could not be scraped": (
+        merged(linked("G", 8, 8, 8, spans=((1, 10), (NAN, 14), (1, END - 24))), narrow(8, *GAP)),
+        False,
+    ),
+}
+"""A link that never had all lanes, and whether it is told: not if all of its model and board have as many."""
 HOT = found("thermal.hw", *CONFIRMED)
 CASES: Final[Mapping[str, Series]] = {
     "a life": found("thermal.hw", (NAN, 5), (1, 10), (2, 20), (0, 20), (NAN, 5)),
@@ -91,6 +127,7 @@ CASES: Final[Mapping[str, Series]] = {
         gpu("gpu_baseline_mismatch", over((1, 30), (0, 30)), field="vbios_version"),
         gpu("gpu_baseline_mismatch", over((0, END)), field="pcie_width"),
     ),
+    **{name: series for name, (series, _) in LINKS.items()},
 }
 
 
@@ -173,6 +210,12 @@ def test_whose_job_is_hit_is_known_for_a_quarter_of_an_hour_after_it_died(played
     texts = {alert.labels["uuid"]: alert.annotations["description"] for alert in played["jobs"].shown[HEAT]}
     assert "used by Slurm job 42 of alice: " in texts["GPU-1"]
     assert "used by user nobody: " in texts["GPU-2"]
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_a_link_is_compared_with_those_of_its_model_and_board(played: Mapping[str, Played], name: str) -> None:
+    minutes = [minute for minute in played[name].minutes("GpuPcieWidthFromBoot") if minute >= 2]
+    assert bool(minutes) is LINKS[name][1]
 
 
 def test_a_field_that_differs_from_the_baseline_is_told_by_name(played: Mapping[str, Played]) -> None:

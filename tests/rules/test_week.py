@@ -20,11 +20,8 @@ from tests.rules.examine import FIRING, UNDECIDED, run_of
 from tests.rules.rulefile import alert_files
 from tests.rules.verdict import WATCHDOG, named
 
-from gpu_triage.documents import Place
 from gpu_triage_simulator import list_scenarios
-from gpu_triage_simulator.healthy_fleet import KINDS, fleet
 from gpu_triage_simulator.history import record_history
-from gpu_triage_simulator.scenario_file import check_references
 
 HOUR_SECONDS = 3600
 EVALUATION_MINUTES = 2
@@ -60,12 +57,3 @@ def test_days_of_a_healthy_host_raise_no_alert(
     # Over a week promtool leaves out one of the ten thousand evaluations; it may not leave out more.
     assert fired[watchdog] >= len(minutes) - 1
     assert [at for at in minutes if answers.samples[UNDECIDED, at]] == []
-
-
-def test_the_fleet_of_the_month_is_the_same_for_a_seed_and_its_hosts_could_stand_in_files() -> None:
-    hosts = fleet(3, seed=7)
-    assert len(hosts) == 20
-    assert len(KINDS) == 10
-    for host in hosts:
-        check_references(host, Place(host.name))
-    assert hosts == fleet(3, seed=7) != fleet(3, seed=8)

@@ -1,125 +1,26 @@
-"""Builds Prometheus rules: fills in the source's placeholders, ``${name}``, with macros and values of the settings."""
+"""Builds Prometheus rules: fills in the source's placeholders, ``${name}``, with values of the settings."""
 
 import re
 import textwrap
-from collections.abc import Iterable, Mapping
-from functools import cache
-from types import MappingProxyType
+from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeAlias, Union
 
 from gpu_triage.alerting.gpu_hours import GPU_HOURS
-from gpu_triage.alerting.rule_source import Alert, RecordingRule, RuleSource, SourceError, read_macros
+from gpu_triage.alerting.macros import expanded, macros
+from gpu_triage.alerting.rule_source import Alert, RecordingRule, RuleSource, SourceError
 from gpu_triage.alerting.settings import AlertSettings, Settings, duration_seconds, plain
-from gpu_triage.read.registry import GPU_COLLECTORS
-from gpu_triage.read.xid.codes import (
-    NONFATAL_ACTION,
-    NONFATAL_MEANING,
-    SLOW_GSP,
-    SLOW_GSP_ACTION,
-    SLOW_GSP_MEANING,
-    XID_CODES,
-    XidCode,
-    XidKind,
-)
-from gpu_triage.read.xid.xid_events import MISSED_BY_NVML
 
-PLACEHOLDER: Final = re.compile(r"\$\{([a-z][a-z0-9_]*)\}")
 _COMMENT_WIDTH: Final = 118
-_FIRST_XIDS: Final = ("79", "95", "64", "140", "48", "94")
-"""If several Xids came together, a text is about the first of these, or else about another one."""
 
 
 def filled_in(where: str, text: str, values: Mapping[str, str]) -> str:
     """Replace every placeholder. Raises SourceError, about `where`, if one is malformed or has no value."""
-
-    def value(found: re.Match[str]) -> str:
-        if found[1] not in values:
-            raise SourceError(f"{where}: {found[0]} is unknown; known are {', '.join(sorted(values))}")
-        return values[found[1]]
-
-    if "${" in PLACEHOLDER.sub("", text):
-        raise SourceError(f"{where}: '${{' begins no token; write ${{name}} in lower case")
-    return PLACEHOLDER.sub(value, text)
-
-
-def expanded_expr(expr: str) -> str:
-    """Expand shared parts and lists of Xid codes in an expression; placeholders for settings are kept."""
-    return _expanded(expr, expression_macros())
-
-
-def expanded_text(text: str) -> str:
-    """Expand the macros in a summary or description; placeholders for settings are kept."""
-    return _expanded(text, text_macros())
-
-
-@cache
-def expression_macros() -> Mapping[str, str]:
-    """Macros of expressions, by name: lists of Xid codes and of collectors, and parts that several rules share."""
-    found = {**xid_lists(), "gpu_collectors": "|".join(collector.name for collector in GPU_COLLECTORS)}
-    for name, text in read_macros().expressions.items():
-        found[name] = _expanded(text, found)
-    return MappingProxyType(found)
-
-
-@cache
-def text_macros() -> Mapping[str, str]:
-    """Macros of summaries and descriptions, by name, expanded to Prometheus templates."""
-    found = {**xid_lists(), **xid_texts()}
-    for name, text in read_macros().macros.items():
-        found[name] = _expanded(text, found)
-    return MappingProxyType(found)
-
-
-def xid_lists() -> Mapping[str, str]:
-    """Lists of Xid codes as regular expressions for label matchers, ``46|48|…``, by macro."""
-    every = XID_CODES.values()
-    page = [each for each in every if each.kind is XidKind.PAGE]
-    lists: dict[str, Iterable[XidCode]] = {
-        **{f"xids_{kind.value}": [each for each in every if each.kind is kind] for kind in XidKind},
-        "xids_page_nvlink": [each for each in page if each.nvlink],
-        "xids_page_other": [each for each in page if not each.nvlink],
-        "xids_page_at_once": [each for each in page if not each.fatal_in_text],
-        "xids_fatal_in_text": [each for each in every if each.fatal_in_text],
-        "xids_listed": every,
-    }
-    return {name: "|".join(str(each.code) for each in codes) for name, codes in lists.items()}
-
-
-def xid_texts() -> Mapping[str, str]:
-    """Prometheus templates with the meaning of, or action for, the most important code in ``$codes``, by macro."""
-    texts = {}
-    for kind in (XidKind.PAGE, XidKind.TICKET):
-        codes = [(str(each.code), each.meaning, each.action) for each in XID_CODES.values() if each.kind is kind]
-        if kind is XidKind.TICKET:
-            codes.append(("nonfatal", NONFATAL_MEANING, NONFATAL_ACTION))
-            codes.append((str(SLOW_GSP), SLOW_GSP_MEANING, SLOW_GSP_ACTION))
-        texts[f"xid_words_{kind.value}"] = _template((code, meaning) for code, meaning, _ in codes)
-        texts[f"xid_action_{kind.value}"] = _template((code, action) for code, _, action in codes)
-    *first, last = MISSED_BY_NVML
-    texts["xid_slow_gsp"] = str(SLOW_GSP)
-    texts["xids_missed_by_nvml"] = f"{', '.join(map(str, first))} and {last}"
-    return texts
-
-
-def _expanded(text: str, macros: Mapping[str, str]) -> str:
-    """Replace the placeholders that are macros; the lines of a macro get the indentation of the line that it is in."""
-
-    def value(found: re.Match[str]) -> str:
-        line = text[text.rfind("\n", 0, found.start()) + 1 :]
-        return macros.get(found[1], found[0]).replace("\n", "\n" + " " * (len(line) - len(line.lstrip(" "))))
-
-    return PLACEHOLDER.sub(value, text)
-
-
-def _template(text_of_code: Iterable[tuple[str, str]]) -> str:
-    def place(code: str) -> int:
-        return _FIRST_XIDS.index(code) if code in _FIRST_XIDS else len(_FIRST_XIDS)
-
-    codes_by_text: dict[str, list[str]] = {}
-    for code, text in sorted(text_of_code, key=lambda each: place(each[0])):
-        codes_by_text.setdefault(text, []).append(code)
-    branches = [f'if match " ({"|".join(codes)}) " $codes }}}}{t}{{{{ ' for t, codes in codes_by_text.items()]
-    return "{{ " + "else ".join(branches) + "end }}"
+    found = expanded(text, values)
+    if "${" in found:
+        raise SourceError(
+            f"{where}: ${{{found.split('${')[1][:20]} has no value; known are {', '.join(sorted(values))}"
+        )
+    return found
 
 
 Fields: TypeAlias = Mapping[str, Union[str, "Fields"]]
@@ -150,38 +51,14 @@ def built(source: RuleSource, settings: Settings) -> tuple[BuiltGroup, ...]:
     return tuple(groups)
 
 
-def dashboard_link(uid: str, cluster_label: str, *, fleet: bool) -> str:
-    """URL path of a Grafana dashboard about the alert's subject; of its default clusters, if that has no label."""
-    cluster = f"{{{{ with $labels.{cluster_label} }}}}&var-cluster={{{{ . | urlquery }}}}{{{{ end }}}}"
-    job = f"/d/{uid}?var-job={{{{ $labels.job | urlquery }}}}{cluster}"
-    if fleet:
-        return job
-    gpu = "{{ with $labels.gpu }}&var-gpu={{ . | urlquery }}{{ end }}"
-    return f"{job}&var-instance={{{{ $labels.instance | urlquery }}}}{gpu}"
-
-
-def link_elsewhere(url: str, command: str, cluster_label: str, *, fleet: bool) -> str:
-    """A template for `url` on an exporter that was up at the last scrape; for `command` if none was.
-
-    An exporter of the alert's cluster and job comes first, since other clusters may be out of the reader's reach. Each
-    query returns one series, and the second runs only if the first finds none: hundreds of hosts may be down.
-    """
-    cluster = f"{cluster_label}=%q,job=%q"
-    near, its_own = f"{{{cluster}}}", f"$labels.{cluster_label} $labels.job"
-    anywhere = "`topk(1, gpu_exporter_build_info)` | query"
-    if not fleet:
-        # The exporter may be up right now, but keep crashing.
-        near, its_own = f"{{{cluster},instance!=%q}}", f"{its_own} $labels.instance"
-        anywhere = "printf `topk(1, gpu_exporter_build_info{instance!=%q})` $labels.instance | query"
-    return (
-        f"{{{{ with printf `topk(1, gpu_exporter_build_info{near})` {its_own} | query }}}}{url}{{{{ else }}}}"
-        f"{{{{ with {anywhere} }}}}{url}{{{{ else }}}}{command}{{{{ end }}}}{{{{ end }}}}"
-    )
+def dashboard_link(rule: Alert) -> str:
+    """URL path of the Grafana dashboard about the alert's subject; the placeholder for the cluster's label is kept."""
+    return macros()["dashboard_of_fleet" if rule.fleet else "dashboard_of_host"].replace("${uid}", rule.dashboard)
 
 
 def _about(rule: RecordingRule) -> str:
     """The comment of a rule, with the definitions of words for GPU hours."""
-    text = _expanded(rule.about, {name.replace(" ", "_"): meaning for name, meaning in GPU_HOURS.items()})
+    text = expanded(rule.about, {name.replace(" ", "_"): meaning for name, meaning in GPU_HOURS.items()})
     if text == rule.about:
         return text
     return "\n".join(line for part in text.splitlines() for line in textwrap.wrap(part, _COMMENT_WIDTH))
@@ -192,7 +69,7 @@ def _rule(rule: RecordingRule | Alert, settings: Settings) -> BuiltRule | None:
     values |= {name: plain(getattr(settings, name)) for name in ("fleet_hosts", "fleet_share")}
     values["job"] = settings.job.replace("\\", "\\\\").replace('"', '\\"')
     if isinstance(rule, RecordingRule):
-        expr = filled_in(rule.name, expanded_expr(rule.expr), values)
+        expr = filled_in(rule.name, rule.expr, values)
         return BuiltRule(
             _about(rule), {"record": rule.name, "expr": expr, **({"labels": rule.labels} if rule.labels else {})}
         )
@@ -202,7 +79,7 @@ def _rule(rule: RecordingRule | Alert, settings: Settings) -> BuiltRule | None:
     values |= {"alertname": rule.name, **numbers}
     fields: Fields = {
         "alert": rule.name,
-        "expr": filled_in(f"{rule.key}: expr", expanded_expr(rule.expr), values),
+        "expr": filled_in(f"{rule.key}: expr", rule.expr, values),
         **({"for": hold} if duration_seconds(hold) else {}),
         **({"keep_firing_for": rule.keep} if rule.keep else {}),
         "labels": {
@@ -213,8 +90,8 @@ def _rule(rule: RecordingRule | Alert, settings: Settings) -> BuiltRule | None:
             **chosen.labels,
         },
         "annotations": {
-            "summary": filled_in(f"{rule.key}: summary", expanded_text(rule.summary), values),
-            "description": filled_in(f"{rule.key}: description", expanded_text(rule.description), values),
+            "summary": filled_in(f"{rule.key}: summary", rule.summary, values),
+            "description": filled_in(f"{rule.key}: description", rule.description, values),
             **_links(rule, settings),
             **settings.annotations,
         },
@@ -224,14 +101,13 @@ def _rule(rule: RecordingRule | Alert, settings: Settings) -> BuiltRule | None:
 
 def _links(rule: Alert, settings: Settings) -> dict[str, str]:
     runbook, command = f"{settings.runbook_base_url}/{rule.name}", f"{settings.runbook_command} {rule.name}"
+    values = {"cluster_label": settings.cluster_label, "command": command}
     if not settings.runbook_base_url:
         runbook = command
     elif rule.elsewhere and _LABEL.search(runbook):
-        url = _LABEL.sub(_OF_THE_EXPORTER, runbook)
-        runbook = link_elsewhere(url, command, settings.cluster_label, fleet=rule.fleet)
+        elsewhere = macros()["runbook_of_fleet" if rule.fleet else "runbook_of_host"]
+        runbook = filled_in(rule.key, elsewhere, values | {"url": _LABEL.sub(_OF_THE_EXPORTER, runbook)})
     links = {"runbook_url": runbook, "dashboard_uid": rule.dashboard}
     if settings.grafana_base_url:
-        links["dashboard_url"] = settings.grafana_base_url + dashboard_link(
-            rule.dashboard, settings.cluster_label, fleet=rule.fleet
-        )
+        links["dashboard_url"] = settings.grafana_base_url + filled_in(rule.key, dashboard_link(rule), values)
     return links

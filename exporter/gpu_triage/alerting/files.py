@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
+from textwrap import wrap
 from typing import Any, Final
 
 import yaml
@@ -21,6 +22,8 @@ from gpu_triage.errors import ConfigError, RulesNotWritten
 
 WIDTH: Final = 120
 _PLAIN: Final = re.compile(r"[a-z_]+")
+_NOT_FOLDED: Final = re.compile(r"^ | $|\s\s|[^\S ]")
+"""Blanks that YAML does not give back where a folded line ends: any but single spaces within the text."""
 MARK: Final = "Written by `gpu-triage rules`: change its settings instead of this file."
 """Identifies a file written by this program."""
 
@@ -28,7 +31,6 @@ _DASHBOARDS: Final = Path(__file__).parent / "dashboards"
 _DASHBOARDS_RUNBOOKS: Final = "http://${exporter:raw}/runbooks"
 _CLUSTER: Final = re.compile(rf"(?<![$-])\b{DEFAULTS.cluster_label}\b(?!:)")
 """The label in queries, legends and columns, but not the variable (``$cluster``, ``var-cluster``) or metric names."""
-_INHIBITION: Final = re.compile(r"source_matchers: \[(?P<source>.*)\](?P<rest>\n.*\n +equal: \[(?P<equal>.*)\])")
 _NO_LABELS: Final = frozenset({"description", "label", "name", "title"})
 _MARKS: Final = (MARK.encode(), b'"uid": "gpu-triage-')
 """Markers of files written by this program: rules and inhibitions, dashboards."""
@@ -43,15 +45,7 @@ def rule_files(settings: Settings = DEFAULTS) -> dict[str, str]:
 def inhibitions(settings: Settings = DEFAULTS) -> str:
     text = (SOURCE / INHIBITIONS).read_text(encoding="utf-8")
     filled = filled_in(INHIBITIONS, text, {"target": settings.target, "fleet": settings.fleet})
-    optional = settings.clusters.split(", ")
-
-    def with_labels(rule: re.Match[str]) -> str:
-        """Require the labels that the rule compares: Alertmanager takes one that both alerts lack for equal."""
-        needed = (label for label in rule["equal"].split(", ") if label not in optional)
-        absent = [f'{label}!=""' for label in needed if f'{label}!=""' not in rule["source"]]
-        return f"source_matchers: [{', '.join((rule['source'], *absent))}]{rule['rest']}"
-
-    return "\n".join([*comment(MARK), "", _INHIBITION.sub(with_labels, filled)])
+    return "\n".join([*comment(MARK), "", filled])
 
 
 def dashboards(settings: Settings = DEFAULTS) -> dict[str, str]:
@@ -126,21 +120,6 @@ def comment(text: str, indent: int = 0) -> Iterator[str]:
     return (f"{' ' * indent}# {line}".rstrip() for line in text.splitlines())
 
 
-def folded(text: str, width: int) -> list[str]:
-    """Lines of a folded scalar that YAML parses back to `text`; a line without a break point may exceed `width`."""
-    lines: list[str] = []
-    start = 0
-    # YAML preserves line breaks next to multiple spaces, so only a single space can be replaced by one.
-    breaks = (found.start() + 1 for found in re.finditer(r"[^ ] (?=[^ ])", text))
-    for end in (*breaks, len(text)):
-        word, start = text[start:end], end + 1
-        if lines and len(lines[-1]) + 1 + len(word) <= width:
-            lines[-1] += f" {word}"
-        else:
-            lines.append(word)
-    return lines
-
-
 def _group(group: BuiltGroup) -> Iterator[str]:
     yield from comment(group.about)
     yield f"- name: {group.name}"
@@ -177,13 +156,14 @@ def _scalar(key: str, value: str, indent: int) -> Iterator[str]:
         yield from (f"{deeper}{line}".rstrip() for line in value.rstrip("\n").split("\n"))
         return
     quoted = _quoted(value)
-    broken = folded(value, WIDTH - indent)
-    # In a block scalar, a first line with leading spaces would determine the indentation of all.
-    if len(f"{key}: {quoted}") <= WIDTH or len(broken) == 1 or value.startswith(" "):
+    lines = (
+        [] if _NOT_FOLDED.search(value) else wrap(value, WIDTH - indent, break_long_words=False, break_on_hyphens=False)
+    )
+    if len(f"{key}: {quoted}") <= WIDTH or len(lines) <= 1:
         yield f"{key}: {quoted}"
         return
     yield f"{key}: >-"
-    yield from (f"{deeper}{each}" for each in broken)
+    yield from (f"{deeper}{line}" for line in lines)
 
 
 def _quoted(value: str) -> str:

@@ -1,14 +1,15 @@
 """Strict reader for the rules' source: the files below ``source/``.
 
-A source file looks like the rule file generated from it, with three differences: expressions and texts contain
-placeholders (``${target}``, ``${share}``) for settings; an alert's thresholds have names, defaults and ranges; and
-severity, action and texts are next to the expression instead of below ``labels`` and ``annotations``.
+A source file looks like the rule file generated from it, with four differences: expressions and texts contain
+placeholders (``${target}``, ``${share}``) for settings and macros; an alert's thresholds have names, defaults and
+ranges; severity, action and texts are next to the expression instead of below ``labels`` and ``annotations``; and a
+finding that is recorded from dcgm-exporter's metrics is what is measured and how it compares.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Annotated, Final, TypeVar
 
 from gpu_triage.documents import Key, Parsed, Place, Tagged, parse_yaml, raised_as, read_file, read_value
 from gpu_triage.errors import DocumentError
@@ -70,17 +71,11 @@ class Alert:
     hold: Annotated[str, Key("for")] = ""  # ``for`` and ``keep_firing_for``; "" for none
     keep: Annotated[str, Key("keep_firing_for")] = ""
     labels: dict[str, str] = field(default_factory=dict)  # in addition to severity and action
-    # ``fleet`` if its series don't belong to a single host, so that there is no ``instance`` label.
-    scope: Literal["fleet"] | None = None
+    fleet: bool = False  # whether its series don't belong to a single host, so that there is no ``instance`` label
     unreachable: bool = False  # whether the exporter of its host does not answer while it fires
     fires: _Line = ""  # how long after the fault someone is notified, if that differs from `for`
     codes: tuple[str, ...] = ()  # findings that it relays; empty for an alert evaluated in PromQL alone
     enabled: bool = True  # whether it is included by default
-
-    @property
-    def fleet(self) -> bool:
-        """Whether its series don't belong to a single host."""
-        return self.scope is not None
 
     @property
     def elsewhere(self) -> bool:
@@ -93,34 +88,32 @@ class Alert:
 
 
 @dataclass(frozen=True, slots=True)
+class DcgmFinding:
+    """A finding that is recorded from dcgm-exporter's metrics while what is measured compares to its fault."""
+
+    code: Annotated[str, Key("finding")]
+    measured: str = ""  # what the alert shows, if the finding has a value
+    fault: str = ""  # such as ``> 0``
+    condition: str = ""  # instead of these two: one with a memory of its own, which is confirmed as soon as it holds
+    xids: str = ""  # the code of which each Xid in the condition is recorded, with ``$1`` for its own
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     name: str
     interval: str
-    rules: tuple[Annotated[RecordingRule | Alert, Tagged("", {"record": RecordingRule, "alert": Alert})], ...]
+    rules: tuple[Annotated[RecordingRule | Alert, Tagged("", {"record": RecordingRule, "alert": Alert})], ...] = ()
     about: _Paragraphs = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _SourceFile:
-    about: _Paragraphs
-    groups: tuple[Group, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class MacroFile:
-    """Parts that rules share, by name; each may use those above it."""
-
-    macros: dict[str, _Line]  # of texts
-    expressions: dict[str, _Paragraphs]  # of PromQL
+    dcgm_findings: tuple[DcgmFinding, ...] = ()  # whose rules come after the others
 
 
 @dataclass(frozen=True, slots=True)
 class RuleSource:
-    """One source file; `path` is that of the generated file relative to the rules folder: ``alerts-sick.yml``."""
+    """One source file."""
 
-    path: str
-    about: str
+    about: _Paragraphs
     groups: tuple[Group, ...]
+    path: str = ""  # of the generated file relative to the rules folder: ``alerts-sick.yml``
 
     @property
     def optional(self) -> bool:
@@ -146,14 +139,13 @@ def read_sources(folder: Path) -> tuple[RuleSource, ...]:
     return found
 
 
-def read_macros() -> MacroFile:
-    """What the rules share."""
-    return _read(MacroFile, SOURCE / _MACROS, _MACROS)
+def read_macros() -> dict[str, str]:
+    """What the rules share, by name; each may use those above it."""
+    return _read(dict[str, _Paragraphs], SOURCE / _MACROS, _MACROS)
 
 
 def _source(path: Path, name: str) -> RuleSource:
-    file = _read(_SourceFile, path, name)
-    source = RuleSource(name, file.about, file.groups)
+    source = replace(_read(RuleSource, path, name), path=name)
     for alert in source.alerts:
         for each, limits in alert.thresholds.items():
             if not limits.low <= limits.value <= limits.high:

@@ -6,11 +6,10 @@ from functools import cache
 from textwrap import indent
 from typing import Final
 
-from gpu_triage.alerting.dcgm import bounds, findings
+from gpu_triage.alerting.dcgm import rules_of
+from gpu_triage.alerting.macros import choice, expanded, macros
 from gpu_triage.alerting.rule_source import SOURCE, Alert, Group, RecordingRule, RuleSource, read_sources
 from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Area, Check, Unit
-
-_DCGM: Final = "compat/dcgm.yml"
 
 GROUP: Final = "gpu-triage-findings"
 """Rule group of these alerts; it follows the recording rules that they use."""
@@ -129,44 +128,39 @@ def _by_code(checks: Sequence[Check], texts: Sequence[str]) -> str:
     """A template that selects the text for the alert's finding code."""
     if len(set(texts)) == 1:
         return texts[0]
-    branches = [f'if eq $labels.code "{check.code}" }}}}{text}{{{{ ' for check, text in zip(checks, texts, strict=True)]
-    return "{{ " + "else ".join(branches) + "end }}"
+    return choice((f'eq $labels.code "{check.code}"', text) for check, text in zip(checks, texts, strict=True))
 
 
 @cache
 def shipped_sources() -> tuple[RuleSource, ...]:
-    """All sources of the shipped rules, in the form of `read_sources`. Cached, because reading takes half a second."""
+    """All sources of the shipped rules, with macros expanded. Cached, because reading takes half a second."""
     sources = read_sources(SOURCE)
     handwritten = {alert.name for source in sources for alert in source.alerts}
     return tuple(
-        replace(
-            source,
-            groups=(
-                *(_completed(group, handwritten) for group in source.groups),
-                *((bounds(), findings()) if source.path == _DCGM else ()),
-            ),
-        )
-        for source in sources
+        replace(source, groups=tuple(_completed(group, handwritten) for group in source.groups)) for source in sources
     )
 
 
 def _completed(group: Group, handwritten: set[str]) -> Group:
-    rules: tuple[RecordingRule | Alert, ...] = tuple(
-        replace(rule, codes=tuple(check.code for check in CHECKS if check.alert == rule.name))
-        if isinstance(rule, Alert)
-        else rule
-        for rule in group.rules
-    )
+    rules = (*group.rules, *(rule for each in group.dcgm_findings for rule in rules_of(each)))
     if group.name == GROUP:
         # An alert that only mutes others comes after them, so that it never ends first.
         muting = [rule for rule in rules if isinstance(rule, Alert) and rule.severity == "none"]
         rules = (*(rule for rule in rules if rule not in muting), *relays(handwritten), *muting)
-    return replace(group, rules=tuple(map(_outside_maintenance, rules)))
+    return replace(group, rules=tuple(map(_completed_rule, rules)))
 
 
-def _outside_maintenance(rule: RecordingRule | Alert) -> RecordingRule | Alert:
-    """Of an alert about a host, one that is quiet while that is in maintenance; others leave such hosts out."""
-    if isinstance(rule, RecordingRule) or rule.fleet:
-        return rule
-    expr = indent(rule.expr.rstrip(), "  ")
-    return replace(rule, expr=f"(\n{expr}\n)\nunless on (${{target}})\ninstance:gpu_maintenance:until\n")
+def _completed_rule(rule: RecordingRule | Alert) -> RecordingRule | Alert:
+    """With macros expanded; an alert about a host is quiet while that is in maintenance, and others leave it out."""
+    if isinstance(rule, RecordingRule):
+        return replace(rule, expr=expanded(rule.expr, macros()))
+    expr = rule.expr
+    if not rule.fleet:
+        expr = f"(\n{indent(expr.rstrip(), '  ')}\n)\nunless on (${{target}})\ninstance:gpu_maintenance:until\n"
+    return replace(
+        rule,
+        expr=expanded(expr, macros()),
+        summary=expanded(rule.summary, macros()),
+        description=expanded(rule.description, macros()),
+        codes=rule.codes or tuple(check.code for check in CHECKS if check.alert == rule.name),
+    )

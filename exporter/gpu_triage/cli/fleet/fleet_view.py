@@ -339,13 +339,7 @@ def fleet_of(at: float, answers: QueryResults) -> Fleet:
         )
         for key in known
     )
-    serials = {gpu_key(each): each.labels["serial"] for each in answers["gpus"]}
-    offenders = (offender_of(each, serials.get(gpu_key(each), "")) for each in answers["incidents"])
-    return Fleet(
-        at,
-        tuple(sorted(hosts, key=_badness)),
-        tuple(sorted(offenders, key=lambda each: (-each.times, each.key, each.gpu))),
-    )
+    return Fleet(at, tuple(sorted(hosts, key=_badness)), repeat_offenders(answers["incidents"], answers["gpus"]))
 
 
 def key_of(series: Series) -> HostKey:
@@ -419,9 +413,14 @@ def _findings(answers: QueryResults) -> defaultdict[HostKey, list[FleetFinding]]
     return found
 
 
-def offender_of(series: Series, serial: str) -> RepeatOffender:
-    labels = series.labels
-    return RepeatOffender(key_of(series), labels["gpu"], labels["uuid"], serial, labels["kind"], int(series.value))
+def repeat_offenders(incidents: Iterable[Series], gpus: Iterable[Series]) -> tuple[RepeatOffender, ...]:
+    """The most frequent first; `gpus` have the serial numbers."""
+    serials = {each.labels["uuid"]: each.labels["serial"] for each in gpus if each.labels["uuid"]}
+    found = []
+    for each in incidents:
+        host, gpu, uuid = gpu_key(each)
+        found.append(RepeatOffender(host, gpu, uuid, serials.get(uuid, ""), each.labels["kind"], int(each.value)))
+    return tuple(sorted(found, key=lambda each: (-each.times, each)))
 
 
 FindingKey = tuple[HostKey, str, str, str, str, str]

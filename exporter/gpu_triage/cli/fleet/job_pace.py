@@ -68,10 +68,10 @@ class JobName(NamedTuple):
         return f"{'' if self.namespace else 'Slurm job '}{'/'.join(filter(None, self))}"
 
 
-def job_name(series: Series) -> JobName:
+def job_name(labels: Mapping[str, str]) -> JobName:
     """The job of a recorded series; its owner is ``4711/`` or ``ml/train``."""
-    first, _, second = series.labels["owner"].partition("/")
-    return JobName(series.labels["cluster"], first if second else "", second or first)
+    first, _, second = labels["owner"].partition("/")
+    return JobName(labels["cluster"], first if second else "", second or first)
 
 
 class Awaited(NamedTuple):
@@ -126,7 +126,7 @@ def slow_jobs(answers: Mapping[str, list[Series]]) -> tuple[SlowJob, ...]:
     """From the answers to `slow_queries`, the one that loses most first."""
     waits: defaultdict[JobName, list[Awaited]] = defaultdict(list)
     for each in answers["waits"]:
-        waits[job_name(each)].append(awaited(each))
-    paces, lost = ({job_name(each): each.value for each in answers[name]} for name in ("paces", "lost"))
+        waits[job_name(each.labels)].append(awaited(each))
+    paces, lost = ({job_name(each.labels): each.value for each in answers[name]} for name in ("paces", "lost"))
     jobs = (SlowJob(name, paces[name], lost[name], tuple(sorted(waits[name]))) for name in paces.keys() & lost.keys())
     return tuple(sorted(jobs, key=lambda job: (-job.lost, job.name)))

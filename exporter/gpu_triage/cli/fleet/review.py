@@ -14,7 +14,14 @@ from typing import Final, NamedTuple
 import yaml
 
 from gpu_triage.alerting.files import rule_files
-from gpu_triage.cli.fleet.fleet_view import RepeatOffender, Selection, gpu_key, matcher_of_any, narrowed, offender_of
+from gpu_triage.cli.fleet.fleet_view import (
+    RepeatOffender,
+    Selection,
+    gpu_key,
+    matcher_of_any,
+    narrowed,
+    repeat_offenders,
+)
 from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
 from gpu_triage.errors import PrometheusUnavailable
 from gpu_triage.judge.findings.settings import LIMITS
@@ -163,24 +170,6 @@ def offender_query(selection: Selection, window: str) -> str:
 
 ByDay = tuple[float | None, ...]  # one value per day; None for a day without data
 Sums = Mapping[tuple[str, ...], Mapping[str, float]]  # numbers by their names, of each combination of labels
-
-
-class Owner(NamedTuple):
-    """A Kubernetes namespace, or a Slurm user and account, in a cluster; "" for what doesn't apply."""
-
-    cluster: str
-    namespace: str
-    user: str
-    account: str
-
-    def __str__(self) -> str:
-        """Display name: ``namespace east/vision``, ``east/ada (physics)``."""
-        cluster = f"{self.cluster}/" if self.cluster else ""
-        if self.namespace:
-            return f"namespace {cluster}{self.namespace}"
-        if self.user or self.account:
-            return f"{cluster}{self.user or 'unknown user'}{self.account and f' ({self.account})'}"
-        return f"{cluster}unknown"
 
 
 class Prices(NamedTuple):
@@ -337,14 +326,9 @@ def _by_day(series: Series, midnights: Sequence[float]) -> ByDay:
 
 def _offenders(client: PrometheusClient, selection: Selection, end: float, window: str) -> tuple[RepeatOffender, ...]:
     found = client.at(offender_query(selection, window), end)
-    uuids = {each.labels["uuid"] for each in found} - {""}
-    serials: dict[str, str] = {}
-    if uuids:
-        which = selection.with_matcher(matcher_of_any("uuid", uuids))
-        known = client.at(f"group by (uuid, serial) (last_over_time({GPU_INFO.name}{which}[{window}]))", end)
-        serials = {each.labels["uuid"]: each.labels["serial"] for each in known}
-    boards = (offender_of(each, serials.get(each.labels["uuid"], "")) for each in found)
-    return tuple(sorted(boards, key=lambda each: (-each.times, each.key, each.gpu, each.kind)))
+    which = selection.with_matcher(matcher_of_any("uuid", {each.labels["uuid"] for each in found}))
+    gpus = f"group by (uuid, serial) (last_over_time({GPU_INFO.name}{which}[{window}]))"
+    return repeat_offenders(found, client.at(gpus, end))
 
 
 def _decisions(client: PrometheusClient, selection: Selection, end: float, window: str) -> tuple[Decision, ...]:

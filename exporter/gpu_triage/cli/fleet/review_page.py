@@ -14,8 +14,7 @@ from gpu_triage import __version__
 from gpu_triage.alerting.gpu_hours import GPU_HOURS
 from gpu_triage.cli.fleet.fleet_view import HostKey
 from gpu_triage.cli.fleet.job_pace import job_name
-from gpu_triage.cli.fleet.prometheus import Series
-from gpu_triage.cli.fleet.review import DAY_SECONDS, MOST_ROWS, PENDING, ByDay, Owner, Prices, Review, total
+from gpu_triage.cli.fleet.review import DAY_SECONDS, MOST_ROWS, PENDING, ByDay, Prices, Review, total
 from gpu_triage.documents import printable
 from gpu_triage.judge.conditions.health import kind_in_words
 from gpu_triage.judge.evidence.wording import first_few, length_of_time
@@ -208,8 +207,7 @@ def forecast_of(review: Review) -> str:
 
 def tables(review: Review) -> Iterator[Table]:
     yield from (each(review) for each in (_classes, _jobs, _owners, _models, _hosts, _presence, _offenders, _decisions))
-    rows = tuple(GPU_HOURS.items())
-    yield Table("words", "Words", "", ("GPU hours", "Meaning"), rows, words=True)
+    yield Table("words", "Words", "", ("GPU hours", "Meaning"), tuple(GPU_HOURS.items()), words=True)
 
 
 def days_table(review: Review) -> Table:
@@ -232,63 +230,69 @@ def _classes(review: Review) -> Table:
 def named(section: str, key: tuple[str, ...]) -> str:
     """What a row of a table is about, from the values of its labels."""
     if section == "owner":
-        return str(Owner(*key))
+        return _owner(*key)
     if section == "job":
-        return str(job_name(Series(dict(zip(("cluster", "owner"), key, strict=True)), ())))
+        return str(job_name(dict(zip(("cluster", "owner"), key, strict=True))))
     if section == "host":
         return str(HostKey(*key))
     return f"{HostKey(*key[:3])} {key[3]}" if section == "host class" else key[0] or "unknown"
 
 
+def _owner(cluster: str, namespace: str, user: str, account: str) -> str:
+    """``namespace east/vision``, ``east/ada (physics)``; "" for what doesn't apply."""
+    name = f"{user or 'unknown user'}{account and f' ({account})'}" if user or account else "unknown"
+    return f"{'namespace ' if namespace else ''}{cluster and f'{cluster}/'}{namespace or name}"
+
+
 Numbers = Mapping[str, float]
+Columns = Mapping[str, Callable[[Numbers], str]]
 
 
-class Ranking(NamedTuple):
-    """A table of the rows with a number above 0, the highest first; its columns format the numbers of a row."""
-
-    section: str
-    by: Callable[[Numbers], float]
-    columns: Mapping[str, Callable[[Numbers], str]]
-
-    def table(self, review: Review, name: str, title: str, note: str) -> Table:
-        ranked = sorted(review.tables[self.section].items(), key=lambda each: (-self.by(each[1]), each[0]))
-        rows = ((key, each) for key, each in islice(ranked, MOST_ROWS) if self.by(each) > 0)
-        cells = tuple(
-            (named(self.section, key), *(column(each) for column in self.columns.values())) for key, each in rows
-        )
-        return Table(name, title, note, (self.section.capitalize(), *self.columns), cells)
+def _ranked(
+    review: Review, section: str, by: Callable[[Numbers], float], columns: Columns, about: tuple[str, str, str]
+) -> Table:
+    """The rows with a number above 0, the highest first; the table's name, title and note are `about` it."""
+    ranked = sorted(review.tables[section].items(), key=lambda each: (-by(each[1]), each[0]))
+    rows = ((key, each) for key, each in islice(ranked, MOST_ROWS) if by(each) > 0)
+    cells = tuple((named(section, key), *(column(each) for column in columns.values())) for key, each in rows)
+    return Table(*about, (section.capitalize(), *columns), cells)
 
 
 def _hours(name: str) -> Callable[[Numbers], str]:
     return lambda each: number(each.get(name, 0.0), "h")
 
 
-def _cost_of(review: Review, name: str) -> dict[str, Callable[[Numbers], str]]:
+def _cost_of(review: Review, name: str) -> Columns:
     """A column, if there is a price."""
     priced = review.prices.gpu_hour is not None
     return {"Cost": lambda each: _cost(review.prices, name, each.get(name, 0.0))} if priced else {}
 
 
 def _owners(review: Review) -> Table:
-    columns = {
+    def idle(each: Numbers) -> float:
+        return each.get("idle", 0.0) + 1e-9 * each.get("allocated", 0.0)  # those without an idle hour, too
+
+    columns: Columns = {
         "Allocated": _hours("allocated"),
         "Share idle": lambda each: share(each.get("idle", 0.0), each["allocated"]),
         "Idle while allocated": _hours("idle"),
         **_cost_of(review, "idle"),
     }
-    # Those without an idle hour, too.
-    ranking = Ranking("owner", lambda each: each.get("idle", 0.0) + 1e-9 * each.get("allocated", 0.0), columns)
     note = "A shared GPU counts by shares. The most hours idle while allocated first."
-    return ranking.table(review, "owners", "GPU hours by owner", note)
+    return _ranked(review, "owner", idle, columns, ("owners", "GPU hours by owner", note))
 
 
 def _jobs(review: Review) -> Table:
-    ranking = Ranking("job", lambda each: each["lost"], {"Lost": _hours("lost"), **_cost_of(review, "lost")})
-    return ranking.table(review, "jobs", "GPU hours lost, by job", GPU_HOURS["lost"])
+    columns = {"Lost": _hours("lost"), **_cost_of(review, "lost")}
+    about = ("jobs", "GPU hours lost, by job", GPU_HOURS["lost"])
+    return _ranked(review, "job", lambda each: each["lost"], columns, about)
 
 
 def _models(review: Review) -> Table:
-    columns = {
+    def known(each: Numbers) -> float:
+        return each.get("observed", 0.0) + each.get("held back", 0.0)
+
+    columns: Columns = {
         "Observed": _hours("observed"),
         "Used": lambda each: share(each.get("used"), each.get("active")),
         "95th percentile": lambda each: f"{each['p95']:.0%}" if "p95" in each else _UNKNOWN,
@@ -300,14 +304,13 @@ def _models(review: Review) -> Table:
         "Headroom is what the 95th percentile of utilization in a day leaves, as the mean of all GPUs and days. Used "
         "above 80 % for weeks: buy more, or queue. Below 40 %: share GPUs, or return some."
     )
-    ranking = Ranking("model", lambda each: each.get("observed", 0.0) + each.get("held back", 0.0), columns)
-    return ranking.table(review, "models", "Use and headroom, by model", note)
+    return _ranked(review, "model", known, columns, ("models", "Use and headroom, by model", note))
 
 
 def _hosts(review: Review) -> Table:
-    ranking = Ranking("host class", lambda each: each["held back"], {"Held back": _hours("held back")})
     note = "The hosts that were held back most, and by what; all GPUs of a host together."
-    return ranking.table(review, "hosts", "GPU hours held back, by host", note)
+    about = ("hosts", "GPU hours held back, by host", note)
+    return _ranked(review, "host class", lambda each: each["held back"], {"Held back": _hours("held back")}, about)
 
 
 AWAY: Final = 0.02
@@ -323,7 +326,7 @@ def _presence(review: Review) -> Table:
     def repair(each: Numbers) -> str:
         return number(each["unavailable"] / each["outages"], "h") if each.get("outages") else _UNKNOWN
 
-    columns = {
+    columns: Columns = {
         "Not observed": _hours("unobserved"),
         "Unavailable": _hours("unavailable"),
         "Of both in maintenance": _hours("planned"),
@@ -332,7 +335,7 @@ def _presence(review: Review) -> Table:
         "GPUs replaced": lambda each: number(each.get("replaced")),
     }
     note = "Hosts with outages or other GPUs than before, or not observed or unavailable for more than 2 % of the time."
-    return Ranking("host", away, columns).table(review, "presence", "Hosts that were away", note)
+    return _ranked(review, "host", away, columns, ("presence", "Hosts that were away", note))
 
 
 def _offenders(review: Review) -> Table:

@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import RequiresTool
 from tests.dashboards.fleet import STEP_SECONDS, Fleet, joined
 from tests.dashboards.store import Store, serving
-from tests.jobs.histories import families_of
+from tests.jobs.histories import with_series
 from tests.rig import scenario_with
 
 from gpu_triage_simulator import load_scenario
@@ -73,4 +73,4 @@ def _recorded(history: History) -> History:
         )
         for name, labels, value in found
     }
-    return replace(history, series=series, families=families_of(series))
+    return with_series(history, series)

@@ -18,7 +18,7 @@ from gpu_triage.cli.fleet.fleet_text import FleetReport, render_json, render_tex
 from gpu_triage.cli.fleet.fleet_view import Fleet, Selection, fleet_of, queries
 from gpu_triage.cli.fleet.job_pace import slow_jobs
 from gpu_triage.cli.fleet.prometheus import HttpConfig, PrometheusClient, Series
-from gpu_triage.cli.fleet.review import Review, first_look, first_look_queries, review
+from gpu_triage.cli.fleet.review import Review, first_look, review
 from gpu_triage.cli.fleet.review_page import render_html, render_markdown
 from gpu_triage.cli.main import group
 from gpu_triage.errors import PrometheusUnavailable
@@ -287,15 +287,6 @@ def test_a_selection_is_a_part_of_it(found: Review, store: Store) -> None:
         assert sum(each.total(name) or 0 for each in parts) == pytest.approx(found.total(name))
     with pytest.raises(PrometheusUnavailable, match="has no GPU activity of hosts"):
         first_look(client(store), Selection(cluster="north"), store.end, WINDOW)
-
-
-def test_no_query_reads_a_recorded_series() -> None:
-    for selection in (Selection(), Selection(cluster="east")):
-        totals, tables = first_look_queries(selection, 21_600)
-        for query in every(query for columns in (totals, *tables.values()) for query in columns.values()):
-            assert "last5m" not in query
-            assert "instance_gpu:" not in query
-            assert "owner:" not in query
 
 
 def test_the_pages_say_what_it_is(found: Review) -> None:

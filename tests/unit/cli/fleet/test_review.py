@@ -456,13 +456,3 @@ def test_the_command_writes_by_suffix(url: str, tmp_path: Path, run: Run) -> Non
 def test_refusals_explain(url: str, run: Run, arguments: tuple[str, ...], said: str) -> None:
     code, _, err = run("report", "--prometheus", url, "--at", END, *arguments)
     assert (code, said in err) == (2, True)
-
-
-@pytest.mark.parametrize(
-    "path", ["rules/recording.yml", "docs/glossary.md", "dashboards/capacity.json", "dashboards/diagnosis.json"]
-)
-def test_hours_have_one_word_and_one_definition_each(repository: Path, path: str) -> None:
-    text = re.sub(r"\n *#? *", " ", (repository / path).read_text(encoding="utf-8"))
-    quoted = {word for word, meaning in GPU_HOURS.items() if meaning in text}
-    assert quoted == ({*GPU_HOURS} if "diagnosis" not in path else set())
-    assert re.findall(r"(?i)allocated but|though held|\w+ but unused|hours lost to", text) == []

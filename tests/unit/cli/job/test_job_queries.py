@@ -12,7 +12,7 @@ import pytest
 import yaml
 from tests.unit.cli.job.conftest import run, series
 
-from gpu_triage.alerting.build import expression_macros
+from gpu_triage.alerting.macros import macros
 from gpu_triage.cli.fleet.fleet_view import Selection, any_of, matcher
 from gpu_triage.cli.fleet.prometheus import Series
 from gpu_triage.cli.job.job_command import how_to_choose
@@ -170,7 +170,7 @@ def test_what_names_no_job_says_what_would(text: str, said: str) -> None:
 @pytest.mark.parametrize(("pod", "workload"), NAMES["workloads"].items())
 def test_workloads_are_told_from_names_of_pods_by_the_rules_as_well(pod: str, workload: str) -> None:
     assert workload_of(pod) == workload
-    named = re.fullmatch(expression_macros()["pod"], pod)
+    named = re.fullmatch(macros()["pod"], pod)
     assert named is not None
     assert named[1] == workload
 
