@@ -17,6 +17,7 @@ from gpu_triage.driver.kernel.files import parse_count, parse_file, text_of
 from gpu_triage.driver.kernel.procfs import KINDS, RESOURCES, parse_pressure
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Machine
+from gpu_triage.read.metrics.contract import known
 from gpu_triage.read.metrics.metric import ANY, gpu_counter, gpu_gauge, no_sample
 from gpu_triage.read.metrics.monotone import MonotoneCounters
 from gpu_triage.read.processes.facts import ProcessFacts, job_level
@@ -157,8 +158,8 @@ class CgroupsReader:
             return None
         counted = self._counters.setdefault(path, MonotoneCounters())
         cpu = _cpu_counts(places, ask) if limits.cpus is not None else {}
-        events = _memory_events(places, ask) if limits.memory else None
-        pressure = {} if job is None else {of: ask(job / f"{of}.pressure", parse_pressure) for of in RESOURCES}
+        events = _memory_events(places, ask) if limits.memory else {}
+        pressure = {of: ask(job, f"{of}.pressure", parse_pressure) for of in RESOURCES}
         throttled = counted.known("throttled", cpu.get("throttled"))
         return CgroupReading(
             path=path,
@@ -166,11 +167,11 @@ class CgroupsReader:
             periods=counted.known("periods", cpu.get("nr_periods")),
             throttled_periods=counted.known("nr_throttled", cpu.get("nr_throttled")),
             throttled_seconds=None if throttled is None else throttled / _NANOSECONDS,
-            memory_events=events and {name: counted.published(name, count) for name, count in events.items()},
-            cpu_pressure=counted.published_seconds("cpu", pressure.get("cpu")),
-            io_pressure=counted.published_seconds("io", pressure.get("io")),
-            memory_pressure=counted.published_seconds("memory", pressure.get("memory")),
-            written_bytes=counted.known("written", None if job is None else ask(job / "io.stat", _written_bytes)),
+            memory_events={name: counted.published(name, count) for name, count in events.items()} or None,
+            cpu_pressure=counted.published_seconds("cpu", pressure["cpu"]),
+            io_pressure=counted.published_seconds("io", pressure["io"]),
+            memory_pressure=counted.published_seconds("memory", pressure["memory"]),
+            written_bytes=counted.known("written", ask(job, "io.stat", _written_bytes)),
         )
 
 
@@ -191,22 +192,19 @@ class _Asking:
     def __init__(self) -> None:
         self.failures: set[str] = set()
 
-    def __call__(self, path: Path, parse: Callable[[str], T]) -> T | None:
-        """Parse a file; None if missing, or if it cannot be read or parsed (recorded in `failures`)."""
+    def __call__(self, folder: Path | None, name: str, parse: Callable[[str], T]) -> T | None:
+        """Parse a file; None without it or its folder, and if it cannot be read or parsed (recorded in `failures`)."""
         try:
-            return parse_file(path, parse, _MOST_BYTES)
+            return None if folder is None else parse_file(folder / name, parse, _MOST_BYTES)
         except HostReadFailed as failed:
             self.failures.add(failed.reason)
             return None
 
 
 def _cpu_limit(places: Mapping[str, Path], ask: _Asking) -> float | None:
-    if "unified" in places and (limit := ask(places["unified"] / "cpu.max", parse_cpu_max)):
+    if limit := ask(places.get("unified"), "cpu.max", parse_cpu_max):
         return limit
-    if "cpu" not in places:
-        return None
-    quota = ask(places["cpu"] / "cpu.cfs_quota_us", int)
-    period = ask(places["cpu"] / "cpu.cfs_period_us", int)
+    quota, period = (ask(places.get("cpu"), f"cpu.cfs_{each}_us", int) for each in ("quota", "period"))
     return quota / period if quota and period and quota > 0 and period > 0 else None
 
 
@@ -217,37 +215,28 @@ def parse_cpu_max(text: str) -> float:
 
 
 def _has_memory_limit(places: Mapping[str, Path], ask: _Asking) -> bool:
-    for name in ("memory.max", "memory.high") if "unified" in places else ():
-        limit = ask(places["unified"] / name, str.strip)
-        if limit is not None and limit != _NO_LIMIT:
-            return True
-    if "memory" not in places:
-        return False
-    limit_bytes = ask(places["memory"] / "memory.limit_in_bytes", lambda text: parse_count(text.strip()))
-    return limit_bytes is not None and limit_bytes < _NO_MEMORY_LIMIT_BYTES
+    limits = [ask(places.get("unified"), name, str.strip) for name in ("memory.max", "memory.high")]
+    limit_bytes = ask(places.get("memory"), "memory.limit_in_bytes", int)
+    return any(limit not in (None, _NO_LIMIT) for limit in limits) or (
+        limit_bytes is not None and limit_bytes < _NO_MEMORY_LIMIT_BYTES
+    )
 
 
 def _cpu_counts(places: Mapping[str, Path], ask: _Asking) -> dict[str, int]:
     """Return ``nr_periods``, ``nr_throttled``, and ``throttled`` in nanoseconds."""
-    for name, to_nanoseconds in (("unified", 1000), ("cpu", 1)):
-        folder = places.get(name)
-        counts = None if folder is None else ask(folder / "cpu.stat", parse_flat)
-        if counts and "nr_periods" in counts:
-            lasted = counts.get("throttled_usec" if name == "unified" else "throttled_time")
-            return counts | ({} if lasted is None else {"throttled": lasted * to_nanoseconds})
+    for name, throttled, to_nanoseconds in (("unified", "throttled_usec", 1000), ("cpu", "throttled_time", 1)):
+        counts = ask(places.get(name), "cpu.stat", parse_flat) or {}
+        if "nr_periods" in counts:
+            return counts | ({"throttled": counts[throttled] * to_nanoseconds} if throttled in counts else {})
     return {}
 
 
-def _memory_events(places: Mapping[str, Path], ask: _Asking) -> Mapping[str, int] | None:
-    counts = ask(places["unified"] / "memory.events", parse_flat) if "unified" in places else None
-    if counts:
-        return {name: counts[name] for name in MEMORY_EVENTS if name in counts}
-    folder = places.get("memory")
-    if folder is None:
-        return None
-    reached = ask(folder / "memory.failcnt", lambda text: parse_count(text.strip()))
-    killed = (ask(folder / "memory.oom_control", parse_flat) or {}).get("oom_kill")
-    return {name: count for name, count in (("max", reached), ("oom_kill", killed)) if count is not None} or None
+def _memory_events(places: Mapping[str, Path], ask: _Asking) -> Mapping[str, int]:
+    events: Mapping[str, int | None] | None = ask(places.get("unified"), "memory.events", parse_flat)
+    if not events:
+        killed = ask(places.get("memory"), "memory.oom_control", parse_flat) or {}
+        events = {"max": ask(places.get("memory"), "memory.failcnt", int), "oom_kill": killed.get("oom_kill")}
+    return known({name: events.get(name) for name in MEMORY_EVENTS})
 
 
 def parse_flat(text: str) -> dict[str, int]:
