@@ -5,9 +5,10 @@ Data loader workers share their job's cgroup, so throttling them shows up even t
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, TypeVar
@@ -101,20 +102,20 @@ class CgroupReading:
     written_bytes: Annotated[int | None, GPU_CGROUP_WRITTEN_BYTES_TOTAL] = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    """Cached limits of a cgroup: CPU limit in CPUs (None if unlimited), and whether memory is limited."""
+@dataclass(slots=True)
+class _Known:
+    """A cgroup of the last round: its limits, when they were read, and its counters."""
 
-    cpus: float | None
-    memory: bool
-    read_at: float
+    cpus: float | None = None  # None if unlimited
+    limits_memory: bool = False
+    read_at: float = -math.inf
+    counters: MonotoneCounters[str] = field(default_factory=MonotoneCounters)
 
 
 class CgroupsReader:
     def __init__(self) -> None:
         self._folders: CgroupFolders | None = None
-        self._limits: dict[str, _Limits] = {}
-        self._counters: dict[str, MonotoneCounters[str]] = {}
+        self._known: dict[str, _Known] = {}
 
     def read(
         self, machine: Machine, facts: Mapping[int, ProcessFacts | None], now: float, failures: list[str]
@@ -127,52 +128,47 @@ class CgroupsReader:
             self._folders = CgroupFolders(machine.procfs, machine.sysfs)
         places = self._places(self._folders, facts)
         ask = _Asking()
-        read = (self._reading(path, of, ask, now) for path, of in places.items())
-        readings = tuple(each for each in read if each is not None)
-        self._limits = {path: self._limits[path] for path in places if path in self._limits}
-        self._counters = {path: self._counters[path] for path in places if path in self._counters}
+        self._known = {path: self._known.get(path) or _Known() for path in places}
+        readings = [_reading(path, of, ask, self._known[path], now) for path, of in places.items()]
         failures.extend(sorted(ask.failures))
-        return readings
+        return tuple(each for each in readings if each is not None)
 
     def _places(self, folders: CgroupFolders, facts: Mapping[int, ProcessFacts | None]) -> dict[str, dict[str, Path]]:
         """Folders of each cgroup by path; inner keys: ``unified``, ``cpu``, ``memory``, ``job``."""
         found: dict[str, dict[str, Path]] = {}
         for pid, each in sorted(facts.items()):
-            if each is None:
-                continue
-            for name, place in zip(each.cgroups._fields, each.cgroups, strict=True):
+            for name, place in each.cgroups._asdict().items() if each is not None else ():
                 for path, folder, of_job in _levels(folders, place, pid):
                     if path in found or len(found) < _MOST_CGROUPS:
-                        known = found.setdefault(path, {})
-                        known[name] = folder
-                        if of_job:
-                            known["job"] = folder
+                        found.setdefault(path, {}).update({name: folder} | ({"job": folder} if of_job else {}))
         return found
 
-    def _reading(self, path: str, places: Mapping[str, Path], ask: _Asking, now: float) -> CgroupReading | None:
-        limits = self._limits.get(path)
-        if limits is None or now - limits.read_at >= _LIMITS_KEPT_SECONDS:
-            limits = self._limits[path] = _Limits(_cpu_limit(places, ask), _has_memory_limit(places, ask), now)
-        job = places.get("job")
-        if limits.cpus is None and not limits.memory and job is None:
-            return None
-        counted = self._counters.setdefault(path, MonotoneCounters())
-        cpu = _cpu_counts(places, ask) if limits.cpus is not None else {}
-        events = _memory_events(places, ask) if limits.memory else {}
-        pressure = {of: ask(job, f"{of}.pressure", parse_pressure) for of in RESOURCES}
-        throttled = counted.known("throttled", cpu.get("throttled"))
-        return CgroupReading(
-            path=path,
-            cpu_limit=limits.cpus,
-            periods=counted.known("periods", cpu.get("nr_periods")),
-            throttled_periods=counted.known("nr_throttled", cpu.get("nr_throttled")),
-            throttled_seconds=None if throttled is None else throttled / _NANOSECONDS,
-            memory_events={name: counted.published(name, count) for name, count in events.items()} or None,
-            cpu_pressure=counted.published_seconds("cpu", pressure["cpu"]),
-            io_pressure=counted.published_seconds("io", pressure["io"]),
-            memory_pressure=counted.published_seconds("memory", pressure["memory"]),
-            written_bytes=counted.known("written", ask(job, "io.stat", _written_bytes)),
-        )
+
+def _reading(path: str, places: Mapping[str, Path], ask: _Asking, cgroup: _Known, now: float) -> CgroupReading | None:
+    if now - cgroup.read_at >= _LIMITS_KEPT_SECONDS:
+        cgroup.cpus, cgroup.limits_memory = _cpu_limit(places, ask), _has_memory_limit(places, ask)
+        cgroup.read_at = now
+    job, counted = places.get("job"), cgroup.counters
+    if cgroup.cpus is None and not cgroup.limits_memory and job is None:
+        return None
+    cpu = _cpu_counts(places, ask) if cgroup.cpus is not None else {}
+    events = _memory_events(places, ask) if cgroup.limits_memory else {}
+    throttled = counted.known("throttled", cpu.get("throttled"))
+    cpu_pressure, io_pressure, memory_pressure = (
+        counted.published_seconds(of, ask(job, f"{of}.pressure", parse_pressure)) for of in RESOURCES
+    )
+    return CgroupReading(
+        path=path,
+        cpu_limit=cgroup.cpus,
+        periods=counted.known("periods", cpu.get("nr_periods")),
+        throttled_periods=counted.known("nr_throttled", cpu.get("nr_throttled")),
+        throttled_seconds=None if throttled is None else throttled / _NANOSECONDS,
+        memory_events={name: counted.published(name, count) for name, count in events.items()} or None,
+        cpu_pressure=cpu_pressure,
+        io_pressure=io_pressure,
+        memory_pressure=memory_pressure,
+        written_bytes=counted.known("written", ask(job, "io.stat", _written_bytes)),
+    )
 
 
 def _levels(folders: CgroupFolders, place: Place | None, pid: int) -> Iterator[tuple[str, Path, bool]]:
