@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.kubelet import Claim, Held, kubelet, response
 from tests.rig import Rig, only, pair, three
@@ -34,9 +34,6 @@ GPU = "GPU-7c963d6b-0fa3-bd71-22a1-4e40dbd03047"
 OTHER = "GPU-5cf2f180-be81-b6eb-2ba5-343d3f7c76e5"
 MIG = "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f"
 TRAINER = Holder("train-0", "research", "trainer")
-WORDS = st.text(st.characters(codec="utf-8"), max_size=20)
-DEVICES = st.lists(st.sampled_from([GPU, OTHER, MIG, f"{GPU}::3", f"{OTHER}::0", "nvidia0", "sriov", ""]), max_size=4)
-HELD = st.builds(Held, WORDS, WORDS, WORDS, DEVICES.map(tuple), WORDS)
 
 
 def at(seconds: float) -> Moment:
@@ -140,18 +137,6 @@ def test_a_broken_answer_is_malformed_and_the_last_one_stays(message: bytes) -> 
 )
 def test_only_what_all_holders_have_in_common_is_certain(holders: list[Holder], certain: Workload) -> None:
     assert in_common(frozenset(holders)) == certain
-
-
-@settings(max_examples=30)
-@given(st.lists(HELD, max_size=6))
-def test_answers_made_by_protobuf_are_understood(held: list[Held]) -> None:
-    expected = {
-        (device.split("::")[0], Holder(*entry[:3]))
-        for entry in held
-        for device in entry.devices
-        if device.startswith(("GPU-", "MIG-"))
-    }
-    assert set(parse_holders(response(*held))) == expected
 
 
 @given(st.binary(), st.integers(0, 80))
