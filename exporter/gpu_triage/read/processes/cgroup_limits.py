@@ -173,9 +173,7 @@ def _reading(path: str, places: Mapping[str, Path], ask: _Asking, cgroup: _Known
 
 def _levels(folders: CgroupFolders, place: Place | None, pid: int) -> Iterator[tuple[str, Path, bool]]:
     """Yield path and folder of a process's cgroup and its parents, and whether it is the job's own cgroup (v2 only)."""
-    root = None if place is None else folders.root(place.hierarchy)
-    path = None if place is None else folders.path(place, pid)
-    if place is None or root is None or path is None:
+    if place is None or (root := folders.root(place.hierarchy)) is None or (path := folders.path(place, pid)) is None:
         return
     own = job_level(path)
     for level in levels(path):

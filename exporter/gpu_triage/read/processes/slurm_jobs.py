@@ -9,6 +9,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -55,41 +56,35 @@ class JobDirectory(AllocationCache):
             folder = Folder(self._directory)
         except OSError as error:
             raise HostReadFailed("io_error", self._directory, error.strerror or str(error)) from error
-        try:
+        with closing(folder):
             for name in names:
                 try:
-                    text = _read(folder, name, booted_at)
-                    if text is None:
-                        continue
-                    yield from parse_list(name, text) if name.isdecimal() else parse_file(text, self._named)
+                    if (text := _read(folder, name, booted_at)) is not None:
+                        yield from parse_list(name, text) if name.isdecimal() else parse_file(text, self._named)
+                except FileNotFoundError:
+                    pass  # removed by the epilog since we listed the folder
+                except OSError as error:
+                    failures.append("no_permission" if isinstance(error, PermissionError) else "io_error")
                 except HostReadFailed as failed:
                     failures.append(failed.reason)
                 except ValueError:
                     failures.append("malformed")
-        finally:
-            folder.close()
 
 
 def _read(folder: Folder, name: str, booted_at: float | None) -> str | None:
-    """Read a file; None if it no longer exists or is older than the boot."""
+    """Read a file; None if it is older than the boot."""
+    descriptor = folder.open(name)
     try:
-        descriptor = folder.open(name)
-        try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise HostReadFailed("malformed", name, "no regular file")
-            if status.st_size > MAX_BYTES:
-                raise HostReadFailed("too_large", name, f"more than {MAX_BYTES} bytes")
-            if booted_at is not None and status.st_mtime < booted_at:
-                return None
-            return os.read(descriptor, MAX_BYTES).decode("utf-8", "replace")
-        finally:
-            os.close(descriptor)
-    except FileNotFoundError:
-        return None  # removed by the epilog since we listed the folder
-    except OSError as error:
-        reason = "no_permission" if isinstance(error, PermissionError) else "io_error"
-        raise HostReadFailed(reason, name, error.strerror or "") from error
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError(f"{name} is no regular file")
+        if status.st_size > MAX_BYTES:
+            raise HostReadFailed("too_large", name, f"more than {MAX_BYTES} bytes")
+        if booted_at is not None and status.st_mtime < booted_at:
+            return None
+        return os.read(descriptor, MAX_BYTES).decode("utf-8", "replace")
+    finally:
+        os.close(descriptor)
 
 
 def parse_file(text: str, named: Callable[[int], str]) -> Iterator[tuple[str, Holder]]:
