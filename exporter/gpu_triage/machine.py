@@ -7,9 +7,7 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol, TypeVar, runtime_checkable
-
-Allocation_co = TypeVar("Allocation_co", covariant=True)
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 _SET_SECONDS: Final = 1.0
 """If wall and monotonic clock diverge by more, the wall clock was set; less is due to reading them in sequence."""
@@ -106,24 +104,35 @@ class Workload(NamedTuple):
     container: str
 
 
-class Allocations(Protocol[Allocation_co]):
-    """Which job or pod holds which GPU, according to the scheduler's latest data."""
+class Holder(NamedTuple):
+    """A container of a pod, or a Slurm job, that holds a GPU; what does not apply, or is unknown, is ""."""
 
-    def allocations(self, devices: Collection[str], at: Moment) -> frozenset[Allocation_co]:
-        """Allocations of any of these devices, from cached data; empty if that is too old.
+    pod: str = ""
+    namespace: str = ""
+    container: str = ""
+    slurm_job_id: str = ""
+    user: str = ""  # like account, of the Slurm job
+    account: str = ""
+
+
+class Scheduler(Protocol):
+    """Which container or job holds which GPU, as the kubelet responds, or as files of Slurm's prolog have it."""
+
+    def refresh(self, at: Moment, booted_at: float | None) -> tuple[str, ...]:
+        """Query it, which blocks up to a deadline; return the names of the problems found.
+
+        What was written before `booted_at`, in Unix seconds, was ended by the reboot; None if unknown. Raises
+        HostReadFailed without a valid response.
+        """
+
+    def holders(self, devices: Collection[str], at: Moment) -> frozenset[Holder]:
+        """Holders of any of these devices, from cached data; empty if that is too old.
 
         Devices are UUIDs of GPUs and MIG devices, and names from `dra_name`, `index_name` and `minor_name`.
         """
 
     def known(self, at: Moment) -> bool:
-        """Whether there is recent data, so that a device without an allocation is known to be free."""
-
-
-class PodNames(Allocations[Workload], Protocol):
-    """Which container holds which GPU, according to the kubelet's latest response."""
-
-    def refresh(self, at: Moment) -> None:
-        """Query the kubelet; blocks up to its deadline. Raises HostReadFailed without a valid response."""
+        """Whether there is recent data, so that a device without a holder is known to be free."""
 
 
 class ContainerNames(Protocol):
@@ -139,24 +148,6 @@ class ContainerNames(Protocol):
 def dra_name(minor_number: int) -> str:
     """The name of a GPU in NVIDIA's DRA driver; a MIG device created by it counts as its GPU."""
     return f"gpu.nvidia.com/gpu-{minor_number}"
-
-
-class SlurmJob(NamedTuple):
-    """A Slurm job; user and account are "" if unknown."""
-
-    job_id: str
-    user: str
-    account: str
-
-
-class SlurmJobs(Allocations[SlurmJob], Protocol):
-    """Which Slurm job holds which GPU, according to the files written by Slurm's prolog."""
-
-    def refresh(self, at: Moment, booted_at: float | None) -> tuple[str, ...]:
-        """Reread the job files; return the names of the problems found. HostReadFailed: no folder, or it is unreadable.
-
-        Files older than `booted_at`, in Unix seconds, belong to jobs ended by the reboot; None if unknown.
-        """
 
 
 def index_name(index: int) -> str:
@@ -179,9 +170,9 @@ class Machine:
     kmsg: Path | None  # the kernel log device (``/dev/kmsg``); None if it must not be read
     clock: Clock  # source of time
     hotplug: bool = False  # whether the kernel's device events apply to this machine (only with a real ``/sys``)
-    pods: PodNames | None = None  # which Kubernetes containers hold GPUs; None if no kubelet is configured
+    pods: Scheduler | None = None  # which Kubernetes containers hold GPUs; None if no kubelet is configured
     containers: ContainerNames | None = None  # Kubernetes containers by id; None if not configured
-    slurm: SlurmJobs | None = None  # which Slurm jobs hold GPUs; None if no folder of job files is configured
+    slurm: Scheduler | None = None  # which Slurm jobs hold GPUs; None if no folder of job files is configured
     gpus_given: int | None = None  # how many of the host's GPUs this process may use; None if all, or if unknown
     # detects GPUs that this process's NVML session can't see; None if unavailable (a recording)
     probe: Probe | None = None

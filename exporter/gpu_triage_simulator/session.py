@@ -21,7 +21,7 @@ from gpu_triage_simulator.describe import progress_of
 from gpu_triage_simulator.host import SimulatedHost
 from gpu_triage_simulator.replacement import identity
 from gpu_triage_simulator.scenario import Scenario
-from gpu_triage_simulator.schedulers import SimulatedPods, SimulatedSlurm
+from gpu_triage_simulator.schedulers import pods_of, slurm_jobs_of
 from gpu_triage_simulator.simulated_nvml import SimulatedNvml, SimulatedProbe
 from gpu_triage_simulator.tree import HostTree
 
@@ -72,8 +72,8 @@ class SimulatedMachine:
             procfs=tree.procfs,
             kmsg=tree.kmsg,
             clock=self.host.clock,
-            pods=SimulatedPods.of(self.host),
-            slurm=SimulatedSlurm.of(self.host),
+            pods=pods_of(self.host),
+            slurm=slurm_jobs_of(self.host),
             probe=SimulatedProbe(self.host),
         )
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_triage.machine import Moment, SlurmJob, index_name
+from gpu_triage.machine import Holder, Moment, index_name
 from gpu_triage.options.config import INDEX
 from gpu_triage.read.processes.slurm_jobs import JobDirectory, parse_file
 
@@ -36,9 +36,8 @@ def test_the_exporter_reads_what_the_prolog_writes_until_the_epilog(repository: 
     assert run(repository, "prolog", folder, JOB) == ""
     jobs = JobDirectory(folder, INDEX, 15.0)
     assert jobs.refresh(NOW, None) == ()
-    for gpu, allocations in ((0, {SlurmJob("4242", "alice", "physics")}), (1, frozenset())):
-        assert jobs.allocations({index_name(gpu)}, NOW) == allocations
-    assert jobs.allocations({index_name(3)}, NOW) == {SlurmJob("4242", "alice", "physics")}
+    alice = Holder(slurm_job_id="4242", user="alice", account="physics")
+    assert [jobs.holders({index_name(gpu)}, NOW) for gpu in (0, 1, 3)] == [{alice}, frozenset(), {alice}]
     assert run(repository, "epilog", folder, JOB) == ""
     assert list(folder.iterdir()) == []
 
@@ -50,10 +49,9 @@ def test_a_line_break_sets_no_variable(repository: Path, folder: Path, variable:
     run(repository, "prolog", folder, {**JOB, variable: f"{ending}x{ending}{other}{ending}"})
     text = (folder / "4242.job").read_text()
     assert sorted(line.partition("=")[0] for line in text.splitlines()) == sorted(JOB)
-    job, devices = parse_file(text, index_name)
     named = {**JOB, variable: f"x{other}"}
-    assert job == SlurmJob("4242", named["SLURM_JOB_USER"], named["SLURM_JOB_ACCOUNT"])
-    assert devices == {index_name(0), index_name(3)}
+    job = Holder(slurm_job_id="4242", user=named["SLURM_JOB_USER"], account=named["SLURM_JOB_ACCOUNT"])
+    assert set(parse_file(text, index_name)) == {(index_name(0), job), (index_name(3), job)}
 
 
 def test_a_long_name_leaves_room_for_the_rest(repository: Path, folder: Path) -> None:
@@ -63,7 +61,7 @@ def test_a_long_name_leaves_room_for_the_rest(repository: Path, folder: Path) ->
     jobs = JobDirectory(folder, INDEX, 15.0)
     assert jobs.refresh(NOW, None) == ()
     for device in devices.split(","):
-        assert jobs.allocations({device}, NOW) == {SlurmJob("4242", "u" * 64, "a" * 64)}
+        assert jobs.holders({device}, NOW) == {Holder(slurm_job_id="4242", user="u" * 64, account="a" * 64)}
 
 
 def test_everybody_may_read_it_and_nobody_but_root_write_it(repository: Path, folder: Path) -> None:

@@ -125,31 +125,6 @@ def test_a_kubelet_is_asked_and_one_that_hangs_does_not_hold_up_the_end(tmp_path
             released.set()
 
 
-def test_folders_of_jobs_and_containers_are_read_as_soon_as_they_are_there(tmp_path: Path) -> None:
-    folders = {"slurm_jobs": tmp_path / "jobs", "container_names": tmp_path / "containers"}
-    flags = (
-        *("--slurm.jobs-directory", str(folders["slurm_jobs"])),
-        *("--kubernetes.container-logs", str(folders["container_names"])),
-        *("--sample.medium", "1s", "--sample.slow", "1s"),
-    )
-
-    def successes(page: str) -> set[float]:
-        return {page_value(page, f'gpu_exporter_collector_success{{collector="{name}"}}') for name in folders}
-
-    with exporter(tmp_path, *flags) as running:
-        wait_for(lambda: successes(running.metrics()) == {0.0})
-        wait_for(
-            lambda: all(
-                f'gpu_exporter_degraded_info{{feature="{name}",reason="missing"}} 1' in running.metrics()
-                for name in folders
-            )
-        )
-        for folder in folders.values():
-            folder.mkdir()
-        wait_for(lambda: successes(running.metrics()) == {1.0})
-        wait_for(lambda: not any(f'feature="{name}"' in running.metrics() for name in folders))
-
-
 def test_sighup_reads_settings_again_and_a_bad_file_changes_nothing(tmp_path: Path) -> None:
     judge, web = tmp_path / "config.yml", tmp_path / "web.yml"
     judge.write_text("judge: {thermal.hw: {wait: 5m}}\n")

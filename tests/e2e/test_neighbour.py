@@ -1,15 +1,13 @@
-"""Our host counters beside those of Prometheus' node_exporter, of one kernel and under load.
+"""Our host counters beside those of Prometheus' node_exporter, of one kernel.
 
 Both read the same counters of the kernel, at moments of their own. So no two readings are equal; but every counter of
 ours that was read between two looks at the neighbor lies between what those two say, however long all of it takes.
 """
 
 import os
-import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -21,10 +19,9 @@ from tests.e2e.processes import WAIT_SECONDS, Exporter, exporter, wait_for
 
 pytestmark = pytest.mark.timeout(600)
 
-SECONDS = 8.0
-"""How long the load lasts and the two are compared."""
-
-COLLECTORS = ("cpu", "diskstats", "loadavg", "meminfo", "netdev", "pressure", "stat", "vmstat")
+LOOKS: Final = 4
+COLLECTORS: Final = ("cpu", "diskstats", "loadavg", "meminfo", "netdev", "pressure", "stat", "vmstat")
+OURS: Final = ("host_cpu", "host_disk", "host_network", "host_pressure", "host_memory")
 
 Page = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -61,7 +58,6 @@ OTHERS: Final[tuple[tuple[str, Mapping[str, str], str, float], ...]] = (
     ),
 )
 """Metric and labels of ours, the neighbor's metric, and by what that is multiplied."""
-HOST_COLLECTORS: Final = ("host_cpu", "host_disk", "host_network", "host_pressure", "host_memory")
 
 
 class Look(NamedTuple):
@@ -80,12 +76,7 @@ def parsed(text: str) -> Page:
     }
 
 
-def fetched(address: str) -> Page:
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=WAIT_SECONDS) as answer:
-        return parsed(answer.read().decode())
-
-
-def total(page: Page, name: str, **labels: str) -> float:
+def total(page: Page, name: str, labels: Mapping[str, str]) -> float:
     """The sum of all series of a metric that have these labels, of which there are some."""
     found = [value for (other, own), value in page.items() if other == name and labels.items() <= own]
     assert found, (name, labels)
@@ -96,50 +87,21 @@ def devices(page: Page, name: str) -> set[str]:
     return {dict(labels)["device"] for found, labels in page if found == name}
 
 
-@contextmanager
-def node_exporter(program: Path, tmp_path: Path) -> Iterator[str]:
-    address = f"127.0.0.1:{free_port()}"
-    flags = [f"--collector.{name}" for name in COLLECTORS]
-    command = [str(program), f"--web.listen-address={address}", "--collector.disable-defaults", *flags]
-    with Server("node_exporter", command, tmp_path, f"http://{address}/metrics").running():
-        yield address
-
-
-@contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Files are written and synced for the length of a ``with`` block; scrapes are load for the network."""
-    done = threading.Event()
-
-    def write() -> None:
-        data, path = os.urandom(4 << 20), folder / "load"
-        while not done.wait(0.05):
-            with path.open("wb") as file:
-                file.write(data)
-                os.fsync(file.fileno())
-            path.unlink()
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-
-
 def read_since(ours: Exporter, moment: float) -> Page:
     """Our page once every host collector has begun a successful reading after a Unix time."""
     page: Page = {}
 
-    def begun(name: str) -> float:
-        of = frozenset({("collector", name)})
-        ended = page.get(("gpu_exporter_collector_last_success_timestamp_seconds", of), 0.0)
-        return ended - page.get(("gpu_exporter_collector_duration_seconds", of), 0.0)
+    def begun(collector: str) -> float:
+        ended, lasted = (
+            total(page, f"gpu_exporter_collector_{what}_seconds", {"collector": collector})
+            for what in ("last_success_timestamp", "duration")
+        )
+        return ended - lasted
 
     def begun_since() -> bool:
         page.clear()
         page.update(parsed(ours.metrics()))
-        return all(begun(name) > moment for name in HOST_COLLECTORS)
+        return all(begun(collector) > moment for collector in OURS)
 
     wait_for(begun_since)
     return page
@@ -147,18 +109,30 @@ def read_since(ours: Exporter, moment: float) -> Page:
 
 @pytest.fixture(scope="module")
 def looks(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory) -> list[Look]:
-    """Looks at both, side by side, for as long as the load lasts."""
-    program = requires_tool("prometheus-node-exporter")
-    folder = tmp_path_factory.mktemp("neighbor")
+    """Looks at both, with bytes written to a disk before each."""
+    folder, address = tmp_path_factory.mktemp("neighbor"), f"127.0.0.1:{free_port()}"
+    page_url = f"http://{address}/metrics"
+    flags = ("--collector.disable-defaults", *(f"--collector.{name}" for name in COLLECTORS))
+    command = [str(requires_tool("prometheus-node-exporter")), f"--web.listen-address={address}", *flags]
+
+    def fetched() -> Page:
+        with urllib.request.urlopen(page_url, timeout=WAIT_SECONDS) as answer:
+            return parsed(answer.read().decode())
+
     found = []
-    flags = ("--sample.medium", "1s", "--metrics.profile", "full")
-    with node_exporter(program, folder) as address, exporter(folder, *flags) as ours, writing(folder):
-        ends = time.monotonic() + SECONDS
-        while time.monotonic() < ends:
-            before = fetched(address)
-            page = read_since(ours, time.time())
-            found.append(Look(before, page, fetched(address)))
-    assert len(found) > 1
+    with (
+        Server("node_exporter", command, folder, page_url).running(),
+        exporter(folder, "--sample.medium", "1s", "--metrics.profile", "full") as ours,
+    ):
+        wait_for(
+            lambda: all(f'last_success_timestamp_seconds{{collector="{each}"}}' in ours.metrics() for each in OURS)
+        )
+        for _ in range(LOOKS):
+            with (folder / "load").open("wb") as file:
+                file.write(os.urandom(4 << 20))
+                os.fsync(file.fileno())
+            before = fetched()
+            found.append(Look(before, read_since(ours, time.time()), fetched()))
     return found
 
 
@@ -169,8 +143,8 @@ Counted = tuple[str, Mapping[str, str]]
 def assert_between(looks: list[Look], ours: Counted, theirs: Counted, factor: float = 1, slack: float = 0.0) -> None:
     """Assert that ours lies between what the neighbor says before and after, in every look."""
     for look in looks:
-        low, high = (factor * total(page, theirs[0], **theirs[1]) for page in (look.before, look.after))
-        value, margin = total(look.ours, ours[0], **ours[1]), slack + 1e-6 * max(1.0, high)
+        low, high = (factor * total(page, *theirs) for page in (look.before, look.after))
+        value, margin = total(look.ours, *ours), slack + 1e-6 * max(1.0, high)
         assert low - margin <= value <= high + margin, (ours, low, value, high)
 
 

@@ -12,7 +12,6 @@ from tests.conftest import RequiresTool
 from tests.dashboards.store import Store
 from tests.fleet.sharded import victoria_metrics
 from tests.html_elements import Elements
-from tests.jobs.conftest import HOSTILE
 from tests.jobs.situations import SITUATIONS, Scheduler, Situation
 
 from gpu_triage.cli.main import group
@@ -187,29 +186,6 @@ def test_a_number_of_two_clusters_is_chosen_by_cluster(store: Store) -> None:
         assert {each["cluster"] for each in found["gpus"]} == {cluster}
 
 
-def test_a_number_that_was_used_again_is_chosen_by_time(store: Store) -> None:
-    for minute, user, other in ((5, "bob", "carol"), (40, "carol", "bob")):
-        found = document(store, "4808", "--at", f"{store.start + minute * 60:.0f}")
-        assert found["job"]["users"] == [user]
-        assert other not in found["summary"]
-
-
-def test_a_pod_of_two_namespaces_is_chosen_by_namespace(store: Store) -> None:
-    several = ask(store, "train-2")
-    assert several.return_value == 2
-    assert "gpu-triage job hang/train-2" in several.stderr
-    found = document(store, "hang/train-2")
-    assert {each["instance"] for each in found["gpus"]} == {"hang-c:9836"}
-    assert any(note.startswith("3 other pods of hang/train had GPUs") for note in found["notes"])
-
-
-def test_the_jobs_of_a_user_are_listed(store: Store) -> None:
-    several = ask(store, "ada")
-    assert several.return_value == 2
-    assert "gpu-triage job 4704" in several.stderr
-    assert document(store, "bob")["job"]["name"] == "4806"
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -219,22 +195,12 @@ def test_the_jobs_of_a_user_are_listed(store: Store) -> None:
         ),
         (("starved/trian",), "did you mean starved/train?"),
         (("4701", "--cluster", "north"), 'no exporter of gpu-triage matches {cluster=~"north"}'),
-        (("research/",), "write NAMESPACE/POD"),
-        (("4701", "--since", "yesterday"), "is no duration and no time"),
     ],
 )
 def test_what_is_not_there_is_an_error(
     store: Store, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
 ) -> None:
     assert said in fails(store, capsys, *arguments)
-
-
-def test_a_hostile_user_leaves_neither_the_query_nor_the_page(store: Store) -> None:
-    assert document(store, f"user:{HOSTILE}")["job"]["name"] == "4809"
-    page = Elements(ask(store, "4809", "--format", "html").stdout)
-    assert "script" not in page.names
-    assert "eve" in page.text
-    assert "<script>" in page.text
 
 
 def test_the_page_for_a_ticket_is_whole_and_loads_nothing(store: Store) -> None:

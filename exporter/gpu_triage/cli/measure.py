@@ -19,7 +19,7 @@ from gpu_triage.judge.findings.saved import saved_in
 from gpu_triage.judge.findings.settings import judge_settings
 from gpu_triage.judge.host_judge import DaemonJudge, HostJudge, Judgment
 from gpu_triage.judge.report.report import Report
-from gpu_triage.machine import Clock, Machine, Moment, SteppedClock
+from gpu_triage.machine import Clock, Machine, SteppedClock
 from gpu_triage.options.config import Config
 from gpu_triage.options.option import Option
 from gpu_triage.options.progress import ProgressLine
@@ -99,7 +99,7 @@ class _Measurement:
 
     def __init__(self, sampler: Sampler, clock: Clock, seconds: float, patience_seconds: float) -> None:
         self.done = threading.Event()
-        self.measured_seconds = 0.0
+        self._measured_seconds = 0.0
         self._sampler, self._clock, self._seconds = sampler, clock, seconds
         self._now = clock.now()
         self._patient_until = self._now.monotonic + patience_seconds
@@ -116,8 +116,10 @@ class _Measurement:
             if now < self._patient_until and self._sampler.waiting_for() is not None:
                 return
             self._began_at = now
-        self.measured_seconds = now - self._began_at
-        ends = self.measured_seconds >= self._seconds or (self._driver_error is not None and not self._answering)
+        self._measured_seconds = now - self._began_at
+        presence = self._sampler.presence
+        answering = presence is not None and any(gpu.up for gpu in presence.gpus)  # of a driver that fails, one may
+        ends = self._measured_seconds >= self._seconds or (self._driver_error is not None and not answering)
         if ends or self._noted_at is None or now - self._noted_at >= self._seconds / _MOST_ROUNDS:
             self._history.note(self._sampler.store, self._now)
             self._noted_at = now
@@ -125,19 +127,11 @@ class _Measurement:
             self.done.set()
 
     def evidence(self) -> tuple[HostEvidence, str | None]:
-        began_at = self._now.monotonic if self._began_at is None else self._began_at
-        end = Moment(began_at + self.measured_seconds, self._now.wall)
-        return self._history.evidence(end), self._driver_error
+        return self._history.evidence(self._now), self._driver_error
 
     @property
     def progress(self) -> str:
-        return f"measuring, {int(self.measured_seconds)} of {self._seconds:.0f} s"
-
-    @property
-    def _answering(self) -> bool:
-        """Whether any GPU responds, possibly although the driver as a whole does not."""
-        presence = self._sampler.presence
-        return presence is not None and any(gpu.up for gpu in presence.gpus)
+        return f"measuring, {int(self._measured_seconds)} of {self._seconds:.0f} s"
 
     @property
     def _driver_error(self) -> str | None:

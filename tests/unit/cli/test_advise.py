@@ -15,7 +15,7 @@ from tests.gathered import every
 from tests.rig import scenario_with
 
 from gpu_triage.cli.advise.command import as_text
-from gpu_triage.cli.advise.paths import Access, Path, Range, paths_between
+from gpu_triage.cli.advise.paths import NVLINK, PEER, Path, Range, paths_between
 from gpu_triage.cli.advise.recommendation import ASSUMPTIONS, PARAMETERS, Choice, Estimate, Job, decide, recommend
 from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.findings.table import BY_CODE, Severity
@@ -170,9 +170,9 @@ def test_bridged_pairs_reach_the_other_pair_over_pcie() -> None:
     gpus = judgment.host.gpus
     paths = paths_between(judgment.host, gpus)
     bridged = {frozenset((gpus[0].key, gpus[1].key)), frozenset((gpus[2].key, gpus[3].key))}
-    pairs = {keys: pair if keys in bridged else pair._replace(access=1) for keys, pair in paths.pairs.items()}
+    pairs = {keys: pair if keys in bridged else pair._replace(access=PEER) for keys, pair in paths.pairs.items()}
     two, four = (replace(paths, pairs=pairs).of(group) for group in (gpus[:2], gpus))
-    assert (two.access, four.access) == (Access.NVLINK, Access.PEER)
+    assert (two.access, four.access) == (NVLINK, PEER)
     assert four.slowest is not None
     # Two pairs behind a PCIe switch each, on PCIe 3.0: a ring crosses each uplink once.
     assert four.slowest.line_rate == pytest.approx(8e9 * 16 * 128 / 130 / 8)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from gpu_triage.cli.advise import recommendation
-from gpu_triage.cli.advise.paths import Access, Path, Range
+from gpu_triage.cli.advise.paths import NVLINK, Path, Range
 from gpu_triage.cli.advise.recommendation import Choice, Estimate, Job, Recommendation, recommend
 from gpu_triage.cli.machines import stepped_host
 from gpu_triage.cli.measure import MEASURE, applies, measure
@@ -150,7 +150,7 @@ def _first(answer: Recommendation) -> Iterator[str]:
 
 
 def _path(path: Path) -> str:
-    level = f", path {path.level.upper()}" if path.level and path.access is not Access.NVLINK else ""
+    level = f", path {path.level.upper()}" if path.level and path.access is not NVLINK else ""
     crossing = ", which crosses the sockets" if level and path.level == "sys" else ""
     refused = f" (peer access: {path.refused})" if path.refused else ""
     start = f"GPU {ranges(gpu.gpu for gpu in path.gpus)} {path.access.words}{refused}{level}{crossing}"

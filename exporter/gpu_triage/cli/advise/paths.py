@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from itertools import combinations
 from typing import Final, NamedTuple
 
@@ -24,13 +23,21 @@ class Range(NamedTuple):
         return f"{self.worst:.2f} to {self.best:.2f}"
 
 
-NVLINK_SHARE: Final = Range(0.6, 0.75)  # share of NVLink's line rate that an all-reduce reaches
-PEER_SHARE: Final = Range(0.4, 0.65)  # share of the PCIe line rate that an all-reduce reaches with peer access
-HOST_SHARE: Final = Range(0.17, 0.33)  # share of the PCIe line rate that an all-reduce reaches through host memory
-DIRECT_COST: Final = Range(0.005, 0.0002)
-"""Seconds that each step takes longer, whatever the size of the model, over NVLink or with peer access."""
-HOST_COST: Final = Range(0.017, 0.0044)
-"""The same through host memory: what the exchange does not explain of eight measured cases (see the docs)."""
+class Access(NamedTuple):
+    """How GPUs exchange data; the lower, the faster."""
+
+    order: int
+    label: str
+    words: str
+    share: Range  # of the line rate that an all-reduce reaches
+    fixed_seconds: Range  # that each step takes longer, whatever the size of the model
+
+
+_DIRECT_SECONDS: Final = Range(0.005, 0.0002)
+NVLINK: Final = Access(0, "nvlink", "over NVLink", Range(0.6, 0.75), _DIRECT_SECONDS)
+PEER: Final = Access(1, "pcie_peer", "directly over PCIe", Range(0.4, 0.65), _DIRECT_SECONDS)
+HOST_MEMORY: Final = Access(2, "host_memory", "through host memory", Range(0.17, 0.33), Range(0.017, 0.0044))
+"""Its fixed seconds are what the exchange does not explain of eight measured cases (see the docs)."""
 
 
 class Link(NamedTuple):
@@ -55,9 +62,14 @@ def slowest_nvlink(host: HostEvidence, group: tuple[GpuEvidence, ...]) -> Link |
     """
     members = {gpu.key for gpu in group}
     outside = {gpu.pci_bus_id for gpu in host.gpus if gpu.pci_bus_id and gpu.key not in members}
-    links = [_nvlinks(gpu, outside) for gpu in group]
+    return _slowest(_nvlinks(gpu, outside) for gpu in group)
+
+
+def _slowest(links: Iterable[Link | None]) -> Link | None:
+    """The link with the lowest rate; None if one of them is not known."""
+    links = list(links)
     known = [link for link in links if link is not None]
-    return min(known, key=lambda link: link.line_rate) if len(known) == len(group) else None
+    return min(known, key=lambda link: link.line_rate) if len(known) == len(links) else None
 
 
 def _nvlinks(gpu: GpuEvidence, outside: set[str]) -> Link | None:
@@ -100,20 +112,6 @@ _LEVELS: Final = GPU_TOPOLOGY_INFO.label_values["level"]
 _RING_NEIGHBORS: Final = 2
 
 
-class Access(Enum):
-    """How GPUs exchange data, the fastest first."""
-
-    NVLINK = "nvlink", "over NVLink", NVLINK_SHARE, DIRECT_COST
-    PEER = "pcie_peer", "directly over PCIe", PEER_SHARE, DIRECT_COST
-    HOST_MEMORY = "host_memory", "through host memory", HOST_SHARE, HOST_COST
-
-    def __init__(self, label: str, words: str, share: Range, fixed_seconds: Range) -> None:
-        self.label = label
-        self.words = words
-        self.share = share  # of the line rate that an all-reduce reaches
-        self.fixed_seconds = fixed_seconds  # of each step, whatever the size of the model
-
-
 @dataclass(frozen=True, slots=True)
 class Path:
     """How a group of GPUs exchanges data; its slowest link sets the pace."""
@@ -134,7 +132,7 @@ class Path:
 class Pair(NamedTuple):
     """The path between two GPUs; lower is better."""
 
-    access: int  # index in Access
+    access: Access
     slowness: float  # negative line rate of the slower link, 0 if unknown
     distance: int
     level: str
@@ -159,16 +157,14 @@ class Paths:
         """Return the path of a group of at least two GPUs."""
         worst = max(map(self._pair, combinations(gpus, 2)), key=lambda pair: (pair.access, pair.distance))
         if self._ring_of_nvlinks(gpus):
-            return Path(gpus, Access.NVLINK, worst.level, "", slowest_nvlink(self.host, gpus))
-        access = tuple(Access)[worst.access or 1]
-        links = [*map(pcie_link, gpus), *uplink_shares(self.host, gpus, direct=access is Access.PEER)]
-        known = [link for link in links if link is not None]
-        slowest = min(known, key=lambda link: link.line_rate) if len(known) == len(links) else None
-        return Path(gpus, access, worst.level, worst.refused, slowest)
+            return Path(gpus, NVLINK, worst.level, "", slowest_nvlink(self.host, gpus))
+        access = max(worst.access, PEER)
+        links = (*map(pcie_link, gpus), *uplink_shares(self.host, gpus, direct=access is PEER))
+        return Path(gpus, access, worst.level, worst.refused, _slowest(links))
 
     def _ring_of_nvlinks(self, gpus: tuple[GpuEvidence, ...]) -> bool:
         """Whether NVLink connects each GPU to two others of the group (of a pair, to the other)."""
-        linked = [pair for pair in combinations(gpus, 2) if tuple(Access)[self._pair(pair).access] is Access.NVLINK]
+        linked = [pair for pair in combinations(gpus, 2) if self._pair(pair).access is NVLINK]
         needed = min(_RING_NEIGHBORS, len(gpus) - 1)
         return all(sum(gpu in pair for pair in linked) >= needed for gpu in gpus)
 
@@ -191,23 +187,23 @@ def paths_between(host: HostEvidence, gpus: tuple[GpuEvidence, ...]) -> Paths:
     statuses: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
     for labels in host.labels_of(GPU_P2P_STATUS):
         statuses[labels["uuid"], labels["peer_uuid"]][labels["capability"]] = labels["status"]
-    links, pairs = {gpu.key: pcie_link(gpu) for gpu in gpus}, {}
+    pairs = {}
     for one, other in combinations(gpus, 2):
         level = levels.get(frozenset((one.uuid, other.uuid)), "")
         access, refused = _access([statuses[one.uuid, other.uuid], statuses[other.uuid, one.uuid]])
-        nvlink = (slowest_nvlink(host, (one, other)),) if access is Access.NVLINK else ()
-        rates = [0.0 if link is None else link.line_rate for link in nvlink or (links[one.key], links[other.key])]
+        both = one, other
+        link = slowest_nvlink(host, both) if access is NVLINK else _slowest(map(pcie_link, both))
         distance = _LEVELS.index(level) if level in _LEVELS else len(_LEVELS)
-        pair = Pair(tuple(Access).index(access), -min(rates), distance, level, refused)
-        pairs[frozenset((one.key, other.key))] = pair
+        rate = 0.0 if link is None else link.line_rate
+        pairs[frozenset((one.key, other.key))] = Pair(access, -rate, distance, level, refused)
     return Paths(host, pairs)
 
 
 def _access(ways: list[dict[str, str]]) -> tuple[Access, str]:
     """Return how two GPUs reach each other, and why not directly, from the P2P statuses in both directions."""
     if all(way.get("nvlink") == "ok" for way in ways):
-        return Access.NVLINK, ""
+        return NVLINK, ""
     asked = [way.get(what, "") for way in ways for what in ("read", "write")]
     if all(status == "ok" for status in asked):
-        return Access.PEER, ""
-    return Access.HOST_MEMORY, next((status for status in asked if status not in ("ok", "")), "")
+        return PEER, ""
+    return HOST_MEMORY, next((status for status in asked if status not in ("ok", "")), "")

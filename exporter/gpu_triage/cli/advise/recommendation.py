@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.advise import paths
-from gpu_triage.cli.advise.paths import Path, Range, paths_between
+from gpu_triage.cli.advise.paths import HOST_MEMORY, NVLINK, PEER, Path, Range, paths_between
 from gpu_triage.documents import quoted
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
@@ -27,11 +26,11 @@ BUCKET_BYTES: Final = 25 * 2**20
 WORTHWHILE: Final = 0.7  # efficiency from which more GPUs are worth their cost: a convention, not a measurement
 
 ASSUMPTIONS: Final[Mapping[str, Range | float]] = {
-    "nvlink_share": paths.NVLINK_SHARE,
-    "pcie_peer_share": paths.PEER_SHARE,
-    "host_memory_share": paths.HOST_SHARE,
-    "fixed_seconds_direct": paths.DIRECT_COST,
-    "fixed_seconds_host_memory": paths.HOST_COST,
+    "nvlink_share": NVLINK.share,
+    "pcie_peer_share": PEER.share,
+    "host_memory_share": HOST_MEMORY.share,
+    "fixed_seconds_direct": PEER.fixed_seconds,
+    "fixed_seconds_host_memory": HOST_MEMORY.fixed_seconds,
     "backward_share": BACKWARD_SHARE,
     "bucket_bytes": BUCKET_BYTES,
     "worthwhile_efficiency": WORTHWHILE,

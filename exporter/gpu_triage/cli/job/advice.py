@@ -6,13 +6,13 @@ can be named. GPUs of another model are left out, because their clocks and power
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.fleet.fleet_view import HostKey
-from gpu_triage.cli.job.job_view import GOOD, WAITS, Job, JobFinding, JobGpu, seconds_by_class
+from gpu_triage.cli.job.job_view import GOOD, NO_CAUSE, WAITS, Job, JobFinding, JobGpu, shares_of
 from gpu_triage.documents import packaged_toml
 from gpu_triage.judge.evidence.wording import first_few, length_of_time, ranges
 from gpu_triage.judge.findings.table import BY_CODE, EXPLAINED_BY, Severity
@@ -147,13 +147,14 @@ def _scores(own: Readings, others: Readings) -> dict[str, float]:
 
 
 def _readings(gpus: Sequence[JobGpu]) -> Readings:
-    seconds = sum(sum(gpu.seconds.values()) for gpu in gpus)
+    shares = shares_of(gpus)
+    own = sum(share for name, share in shares.items() if name not in NO_CAUSE)
     return Readings(
         clock_hertz=_mean(gpu.clock_hertz for gpu in gpus),
         power_watts=_mean(gpu.power_watts for gpu in gpus),
         busy_ratio=_mean(gpu.busy_ratio for gpu in gpus),
-        own_cause_ratio=sum(gpu.own_cause for gpu in gpus) / seconds if seconds else None,
-        waiting_ratio=sum(gpu.seconds.get(WAITS, 0.0) for gpu in gpus) / seconds if seconds else None,
+        own_cause_ratio=own if shares else None,
+        waiting_ratio=shares.get(WAITS, 0.0) if shares else None,
     )
 
 
@@ -165,103 +166,6 @@ def _mean(values: Iterable[float | None]) -> float | None:
 LOST_SHARE: Final = 0.1  # A class that takes less of the job's time is not what makes it slow
 PACE_SHARE: Final = 0.2  # A job so far below its own best pace is slow; checkpoints and evaluations cost less
 _MOST_NAMED: Final = 3
-_ALIKE: Final = "none of them is slower than the others"
-
-
-def own_class(standing: Standing) -> str | None:
-    """The class, with a cause of its own, that took most of its time; None if that is little."""
-    seconds = seconds_by_class(standing.gpus)
-    total = sum(seconds.values())
-    causes = {name: value for name, value in seconds.items() if name not in {*GOOD, WAITS, "unattributed"}}
-    name = max(causes, key=lambda each: causes[each], default=None)
-    return name if name is not None and causes[name] >= LOST_SHARE * total else None
-
-
-def slow_in_words(job: Job, comparison: Comparison) -> str:
-    pace = job.pace
-    seconds = 0.0 if pace is None else pace.stopped_seconds
-    stopped = f"; no step for {length_of_time(seconds)}" if seconds else ""
-    if comparison.culprit is not None:
-        return _slow_part(comparison.culprit, comparison) + stopped
-    differs = "" if job.odd_thread is None else f"; {job.odd_thread}"
-    return _slow_whole(job, comparison) + stopped + differs
-
-
-def _slow_whole(job: Job, comparison: Comparison) -> str:
-    name, time = leading_class(job), job.time
-    if name is not None:
-        # The whole is what is known: gaps are counted on their own.
-        share = time.by_class[name] / sum(time.by_class.values())
-        return f"its GPUs are {STATES[name]} for {share:.0%} of their time{_where(job, name)}"
-    if time.unknown > time.total / 2:
-        return f"for {time.unknown / time.total:.0%} of its time nothing is known about its GPUs"
-    if (paced := _slow_pace(job)) is not None:
-        return paced
-    unhindered = _unhindered(job)
-    if len(job.gpus) == 1:
-        return unhindered
-    return f"{unhindered}, and {'no two are of one model' if comparison.gpu is None else _ALIKE}"
-
-
-def _unhindered(job: Job) -> str:
-    """Say that no time was lost to a class: what the findings are about may hold it back nevertheless."""
-    but = f", but there is {job.findings[0].code} of {job.findings[0].subject}" if job.findings else ""
-    return f"its GPUs lost no time to a bottleneck{but}"
-
-
-def _slow_pace(job: Job) -> str | None:
-    """What the job's own steps show; None if nothing."""
-    pace = job.pace
-    if pace is None or pace.stopped_seconds:
-        return None
-    if pace.straggler is not None and pace.slowest is not None:
-        rank, usual = pace.straggler, pace.slowest[1]
-        return f"{rank.subject} makes {rank.per_second:.3g} steps a second, the median is {usual:.3g}"
-    if (pace.below_best or 0.0) > PACE_SHARE:
-        return f"it is {pace.below_best:.0%} below its own best pace, and {_unhindered(job)}"
-    return None
-
-
-def _slow_part(culprit: Standing, comparison: Comparison) -> str:
-    subject = named = culprit.subject
-    if comparison.alike:
-        what = "host" if culprit.is_host else "GPU"
-        subject += f", like {comparison.alike} other {what}{'s' * (comparison.alike != 1)},"
-    they_wait = "; the others wait for it" if "waiting" in culprit.reasons else ""
-    if (name := own_class(culprit)) is not None:
-        seconds = seconds_by_class(culprit.gpus)
-        share = seconds[name] / sum(seconds.values())
-        return f"{subject} is {STATES[name]} for {share:.0%} of its time{they_wait}"
-    own, others = culprit.own, culprit.others
-    if own.clock_hertz is not None and others.clock_hertz and "clock" in culprit.reasons:
-        them = "the others" if culprit.others_count > 1 else "the other"
-        below = f"{subject} runs {1 - own.clock_hertz / others.clock_hertz:.0%} below the SM clock of {them}"
-        return f"{below}{they_wait or ', and a synchronous job runs at its pace'}"
-    if own.busy_ratio is not None and others.busy_ratio is not None and "busy" in culprit.reasons:
-        return (
-            f"{subject} is busy for {own.busy_ratio:.0%} of its time, the others for {others.busy_ratio:.0%}{they_wait}"
-        )
-    if "network" in culprit.reasons:
-        return f"the others wait for {named}: its network fails, or sends again, more than theirs"
-    return f"the others wait for {named}: they spin at low power, and it does not"
-
-
-def _where(job: Job, name: str) -> str:
-    """The hosts that a class is on, unless it is on most."""
-    lost = (gpu for gpu in job.gpus if gpu.seconds.get(name, 0.0) >= LOST_SHARE * sum(gpu.seconds.values()))
-    hosts = dict.fromkeys(gpu.host for gpu in lost)
-    if not hosts or len(hosts) > len(job.hosts) / 2:
-        return ""
-    return f", on {first_few([*map(str, hosts)], _MOST_NAMED)}{' hosts' if len(hosts) > _MOST_NAMED else ''}"
-
-
-def leading_class(job: Job) -> str | None:
-    """The class that the job lost most time to; None if that is little."""
-    by_class = job.time.by_class
-    lost = [name for name in by_class if name not in GOOD]
-    known = sum(by_class.values())
-    return lost[0] if lost and by_class[lost[0]] >= LOST_SHARE * known else None
-
 
 _WORDS: Final = packaged_toml(__package__, "advice.toml")
 OF_CLASS: Final[Mapping[str, str]] = _WORDS["finding-of-class"]
@@ -277,61 +181,137 @@ class Advice(NamedTuple):
     about: str  # the GPU or host to act on; "" for the job itself
     code: str  # the finding that the advice is from; "" if none
     first: str  # what to do first
-    remarkable: bool  # whether anything slows it down
+    remarkable: bool = True  # whether anything slows it down
 
 
 def advice_on(job: Job, comparison: Comparison) -> Advice:
-    """In order: findings on what the others wait for, critical ones, the comparison, main threads, classes, others."""
-    culprit = comparison.culprit
+    """What the comparison, the classes and the steps show; what to do first is a finding's, if one explains that."""
+    culprit, seconds = comparison.culprit, 0.0 if job.pace is None else job.pace.stopped_seconds
+    name = leading_class(job) if culprit is None else own_class(culprit)
+    advice = _of_whole(job, comparison, name) if culprit is None else _of_culprit(culprit, comparison.alike, name)
+    slow = advice.slow + (f"; no step for {length_of_time(seconds)}" if seconds else "")
+    if culprit is None and job.odd_thread is not None:
+        slow += f"; {job.odd_thread}"
+        advice = Advice(slow, job.odd_thread.subject, _HUNG, _FIRST["rank"])
+    finding = _explanation(job, culprit, name)
+    return advice._replace(slow=slow) if finding is None else _of_finding(slow, finding, job)
+
+
+def _of_culprit(culprit: Standing, alike: int, name: str | None) -> Advice:
+    subject = culprit.subject
+    if alike:
+        subject += f", like {alike} other {'host' if culprit.is_host else 'GPU'}{'s' * (alike != 1)},"
+    they_wait = "; the others wait for it" if "waiting" in culprit.reasons else ""
+    if name is not None:
+        share = shares_of(culprit.gpus)[name]
+        return _of_class(f"{subject} is {STATES[name]} for {share:.0%} of its time{they_wait}", name, culprit.subject)
+    own, others = culprit.own, culprit.others
+    if own.clock_hertz is not None and others.clock_hertz and "clock" in culprit.reasons:
+        them = "the others" if culprit.others_count > 1 else "the other"
+        below = f"{subject} runs {1 - own.clock_hertz / others.clock_hertz:.0%} below the SM clock of {them}"
+        slow = f"{below}{they_wait or ', and a synchronous job runs at its pace'}"
+    elif own.busy_ratio is not None and others.busy_ratio is not None and "busy" in culprit.reasons:
+        busy = f"busy for {own.busy_ratio:.0%} of its time, the others for {others.busy_ratio:.0%}"
+        slow = f"{subject} is {busy}{they_wait}"
+    elif "network" in culprit.reasons:
+        slow = f"the others wait for {culprit.subject}: its network fails, or sends again, more than theirs"
+    else:
+        slow = f"the others wait for {culprit.subject}: they spin at low power, and it does not"
+    if "clock" in culprit.reasons:
+        return Advice(slow, culprit.subject, STRAGGLER, BY_CODE[STRAGGLER].advice.anywhere)
+    return Advice(slow, culprit.subject, "", _FIRST["rank"])
+
+
+def _of_whole(job: Job, comparison: Comparison, name: str | None) -> Advice:
+    """Advice if no GPU and no host is slower than the others."""
+    time, pace = job.time, job.pace
+    if name is not None:
+        share = shares_of(job.gpus)[name]
+        return _of_class(f"its GPUs are {STATES[name]} for {share:.0%} of their time{_where(job, name)}", name)
+    if time.unknown > time.total / 2:
+        slow = f"for {time.unknown / time.total:.0%} of its time nothing is known about its GPUs"
+        return Advice(slow, "", "", _FIRST["unknown"])
+    # What the findings are about may hold it back nevertheless.
+    but = f", but there is {job.findings[0].code} of {job.findings[0].subject}" if job.findings else ""
+    unhindered = f"its GPUs lost no time to a bottleneck{but}"
+    if pace is not None and not pace.stopped_seconds:
+        if pace.straggler is not None and pace.slowest is not None:
+            rank, usual = pace.slowest
+            slow = f"{rank.subject} makes {rank.per_second:.3g} steps a second, the median is {usual:.3g}"
+            return Advice(slow, rank.subject, "", _FIRST["rank"])
+        if (pace.below_best or 0.0) > PACE_SHARE:
+            slow = f"it is {pace.below_best:.0%} below its own best pace, and {unhindered}"
+            return Advice(slow, "", "", OF_OTHERS["unattributed"])
+    alike = "no two are of one model" if comparison.gpu is None else "none of them is slower than the others"
+    slow = unhindered if len(job.gpus) == 1 else f"{unhindered}, and {alike}"
+    if pace is not None and pace.stopped_seconds:
+        return Advice(slow, "", _HUNG, BY_CODE[_HUNG].advice.anywhere)
+    return Advice(slow, "", "", _FIRST["profile"], remarkable=False)
+
+
+def _of_class(slow: str, name: str, about: str = "") -> Advice:
+    code = OF_CLASS.get(name, "")
+    return Advice(slow, about, code, BY_CODE[code].advice.anywhere if code else OF_OTHERS[name])
+
+
+def _of_finding(slow: str, finding: JobFinding, job: Job) -> Advice:
+    check = finding.check
+    do = OF_OTHERS["sick"] if check is None else check.advice.anywhere
+    about = finding.subject
+    if finding.gpu:
+        alike = [each for each in job.findings if (each.host, each.code) == (finding.host, finding.code)]
+        about = f"GPU {ranges(each.gpu for each in alike if each.gpu)} of {finding.host}"
+    if not finding.lasts:
+        about += f" ({finding.code} ended {length_of_time(max(0.0, job.found.asked_at - finding.last))} ago)"
+    return Advice(slow, about, finding.code, do)
+
+
+def own_class(standing: Standing) -> str | None:
+    """The class, with a cause of its own, that took most of its time; None if that is little."""
+    return _most(shares_of(standing.gpus), NO_CAUSE)
+
+
+def leading_class(job: Job) -> str | None:
+    """The class that the job lost most time to; None if that is little. Gaps do not count."""
+    return _most(shares_of(job.gpus), GOOD)
+
+
+def _most(shares: Mapping[str, float], others: Collection[str]) -> str | None:
+    return next((name for name in shares if name not in others and shares[name] >= LOST_SHARE), None)
+
+
+def _where(job: Job, name: str) -> str:
+    """The hosts that a class is on, unless it is on most."""
+    hosts = dict.fromkeys(gpu.host for gpu in job.gpus if shares_of((gpu,)).get(name, 0.0) >= LOST_SHARE)
+    if not hosts or len(hosts) > len(job.hosts) / 2:
+        return ""
+    return f", on {first_few([*map(str, hosts)], _MOST_NAMED)}{' hosts' if len(hosts) > _MOST_NAMED else ''}"
+
+
+def _explanation(job: Job, culprit: Standing | None, name: str | None) -> JobFinding | None:
+    """The finding to act on first; `name` is the class of the culprit, or else of the job."""
     # What has lasted comes before what has just begun; and the owner of a job that hangs need not free a GPU.
     own = (each for each in job.findings if not _explained(each, job.findings))
     used = (each for each in own if each.code != _UNUSED or not _stands(job))
     causes = sorted(used, key=lambda each: each.pending)
-    about_culprit = [each for each in causes if culprit is not None and _is_about(each, culprit)]
-    known = culprit is not None and job.loss is not None
-    urgent = [each for each in causes if each.rank >= Severity.CRITICAL.rank and not known]
-    serious = [each for each in about_culprit if each.rank >= Severity.WARNING.rank]
-    slow = slow_in_words(job, comparison)
-    for each in _fitting(serious, culprit) or urgent or _fitting(about_culprit, culprit):
-        return _of_finding(slow, each, job)
+    critical = [each for each in causes if each.rank >= Severity.CRITICAL.rank]
     if culprit is not None:
-        return _of_culprit(slow, culprit)
-    return _of_whole(slow, job, causes)
+        about_it = sorted(
+            (each for each in causes if _is_about(each, culprit, name)),
+            key=lambda each: (each.pending, each.topic != name, -each.rank),
+        )
+        # Where the rules know what the others wait for, what is critical elsewhere does not explain it.
+        elsewhere = critical if job.loss is None else []
+        ordered = _serious(about_it) or elsewhere or about_it
+    elif critical or job.odd_thread is not None:
+        ordered = critical
+    else:
+        ordered = _serious(causes) if name is None else [each for each in causes if each.topic == name]
+    return next(iter(ordered), None)
 
 
-def _of_whole(slow: str, job: Job, causes: Iterable[JobFinding]) -> Advice:
-    if job.odd_thread is not None:
-        return Advice(slow, job.odd_thread.subject, _HUNG, _FIRST["rank"], remarkable=True)
-    name = leading_class(job)
-    for each in causes:
-        if name is not None and each.check is not None and each.check.topic == name:
-            return _of_finding(slow, each, job)
-    if name is not None:
-        return _of_class(slow, name)
-    for each in causes:
-        if each.rank >= Severity.WARNING.rank:
-            return _of_finding(slow, each, job)
-    return _of_pace(slow, job)
-
-
-def _of_pace(slow: str, job: Job) -> Advice:
-    """Advice if neither findings nor classes nor the comparison show anything."""
-    time, pace = job.time, job.pace
-    if time.unknown > time.total / 2:
-        return Advice(slow, "", "", _FIRST["unknown"], remarkable=True)
-    if pace is not None and pace.stopped_seconds:
-        return Advice(slow, "", _HUNG, BY_CODE[_HUNG].advice.anywhere, remarkable=True)
-    if pace is not None and pace.straggler is not None:
-        return Advice(slow, pace.straggler.subject, "", _FIRST["rank"], remarkable=True)
-    if pace is not None and (pace.below_best or 0.0) > PACE_SHARE:
-        return Advice(slow, "", "", OF_OTHERS["unattributed"], remarkable=True)
-    return Advice(slow, "", "", _FIRST["profile"], remarkable=False)
-
-
-def _fitting(findings: list[JobFinding], culprit: Standing | None) -> list[JobFinding]:
-    """The findings in the order of how well they explain an outlier."""
-    name = "" if culprit is None else own_class(culprit) or ""
-    return sorted(findings, key=lambda each: (each.pending, each.check is None or each.check.topic != name, -each.rank))
+def _serious(findings: Iterable[JobFinding]) -> list[JobFinding]:
+    return [each for each in findings if each.rank >= Severity.WARNING.rank]
 
 
 def _stands(job: Job) -> bool:
@@ -345,35 +325,8 @@ def _explained(finding: JobFinding, findings: Iterable[JobFinding]) -> bool:
     return any(each.code in causes and each.subject == finding.subject for each in findings)
 
 
-def _is_about(finding: JobFinding, culprit: Standing) -> bool:
+def _is_about(finding: JobFinding, culprit: Standing, name: str | None) -> bool:
     if finding.gpu or finding.uuid:
         return (finding.host, finding.gpu, finding.uuid) in {(gpu.host, gpu.gpu, gpu.uuid) for gpu in culprit.gpus}
     # What concerns a whole host explains one slow GPU of several only if it is about the class of that GPU.
-    own = finding.check is not None and finding.check.topic == own_class(culprit)
-    return finding.host == culprit.host and (culprit.is_host or own)
-
-
-def _of_finding(slow: str, finding: JobFinding, job: Job) -> Advice:
-    check = finding.check
-    do = OF_OTHERS["sick"] if check is None else check.advice.anywhere
-    about = finding.subject
-    if finding.gpu:
-        alike = [each for each in job.findings if (each.host, each.code) == (finding.host, finding.code)]
-        about = f"GPU {ranges(each.gpu for each in alike if each.gpu)} of {finding.host}"
-    if not finding.lasts:
-        about += f" ({finding.code} ended {length_of_time(max(0.0, job.found.asked_at - finding.last))} ago)"
-    return Advice(slow, about, finding.code, do, remarkable=True)
-
-
-def _of_culprit(slow: str, culprit: Standing) -> Advice:
-    if (name := own_class(culprit)) is not None:
-        return _of_class(slow, name, culprit.subject)
-    if "clock" not in culprit.reasons:
-        return Advice(slow, culprit.subject, "", _FIRST["rank"], remarkable=True)
-    return Advice(slow, culprit.subject, STRAGGLER, BY_CODE[STRAGGLER].advice.anywhere, remarkable=True)
-
-
-def _of_class(slow: str, name: str, about: str = "") -> Advice:
-    code = OF_CLASS.get(name, "")
-    do = BY_CODE[code].advice.anywhere if code else OF_OTHERS[name]
-    return Advice(slow, about, code, do, remarkable=True)
+    return finding.host == culprit.host and (culprit.is_host or finding.topic == name)

@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -14,7 +16,7 @@ from gpu_triage.cli.job.advice import advice_on, compare
 from gpu_triage.cli.job.job_facts import facts_of, window_of
 from gpu_triage.cli.job.job_report import FORMAT, VERSION, JobReport, render_html, render_json, render_text, run_json
 from gpu_triage.cli.job.job_runs import WANTED, Run, SeveralJobs, Wanted, find
-from gpu_triage.cli.job.job_view import Job, job_of, notes_on
+from gpu_triage.cli.job.job_view import job_of, notes_on
 from gpu_triage.cli.one_shot import echo_text, fail_on_option, format_option
 from gpu_triage.documents import printable, quoted
 from gpu_triage.errors import PrometheusUnavailable
@@ -27,18 +29,17 @@ _MOST_LISTED: Final = 20
 _DAYS: Final = re.compile(r"([0-9]{1,3})d")
 
 
-def parse_since(text: str) -> tuple[float | None, float]:
-    """The time (None for a duration before the end, such as ``2h`` or ``3d``), and the duration in seconds, else 0."""
-    if days := _DAYS.fullmatch(text):
-        return None, 86_400.0 * int(days[1])
+def parse_since(text: str) -> Callable[[float], float]:
+    """A function that returns the time, from the end of the job if it is a duration such as ``2h`` or ``3d``."""
+    days = _DAYS.fullmatch(text)
+    with suppress(ValueError):
+        seconds = 86_400.0 * int(days[1]) if days else parse_duration(text)
+        return lambda end: end - seconds
     try:
-        return None, parse_duration(text)
-    except ValueError:
-        pass
-    try:
-        return parse_moment(text), 0.0
+        moment = parse_moment(text)
     except ValueError as error:
         raise ValueError(f"{quoted(text)} is no duration and no time; write 2h, 3d or 2026-11-22T10:00:00Z") from error
+    return lambda _end: moment
 
 
 @click.command("job", short_help="Say why a job is slow, from the Prometheus of its hosts.")
@@ -61,7 +62,7 @@ def job_command(
     client: PrometheusClient,
     selection: Selection,
     at: float | None,
-    since: tuple[float | None, float] | None,
+    since: Callable[[float], float] | None,
     gpu_hour_price: float | None,
     limit: int,
     fail_on: str,
@@ -82,10 +83,17 @@ def job_command(
     job matches or several do, or the options cannot be used, 70 a fault of this program.
     """  # noqa: D301 - click needs the backspace escape
     try:
-        job = _job(client, selection, job_name, at, since)
+        found = find(client, selection, job_name, at)
     except SeveralJobs as several:
         _list(several.runs, form)
         return EXIT_COULD_NOT_LOOK
+    run = found.run
+    start = None if since is None else since(run.end)
+    if start is not None and start >= run.end:
+        had = f"{run} had its GPUs from {date_time(run.start)} to {date_time(run.end)}"
+        raise PrometheusUnavailable(f"{client.url}: {had}; --since is after that")
+    window = window_of(run, start)
+    job = job_of(found, window, facts_of(client, selection, found, window))
     comparison = compare(job)
     advice, notes = advice_on(job, comparison), tuple(notes_on(job))
     shown = JobReport(job, comparison, advice, notes, client.url, tuple(client.warnings), limit, gpu_hour_price)
@@ -97,28 +105,6 @@ def job_command(
         echo_text(partial(render_text, shown))
     worst = max((finding.rank for finding in job.findings), default=-1)
     return EXIT_FINDINGS if worst >= Severity(fail_on).rank else EXIT_SOUND
-
-
-def _job(
-    client: PrometheusClient,
-    selection: Selection,
-    wanted: Wanted,
-    at: float | None,
-    since: tuple[float | None, float] | None,
-) -> Job:
-    found = find(client, selection, wanted, at)
-    run = found.run
-    start = None
-    if since is not None:
-        time, seconds = since
-        start = run.end - seconds if time is None else time
-        if start >= run.end:
-            raise PrometheusUnavailable(
-                f"{client.url}: {run} had its GPUs from {date_time(run.start)} to {date_time(run.end)}; --since is "
-                "after that"
-            )
-    window = window_of(run, start)
-    return job_of(found, window, facts_of(client, selection, found, window))
 
 
 def _list(runs: tuple[Run, ...], form: str) -> None:

@@ -17,7 +17,7 @@ from gpu_triage.cli.fleet.review_page import standalone_page
 from gpu_triage.cli.job.advice import Advice, Comparison, Standing
 from gpu_triage.cli.job.job_facts import Pace
 from gpu_triage.cli.job.job_runs import Run
-from gpu_triage.cli.job.job_view import Job, JobFinding, JobGpu, places_in_words, seconds_by_class
+from gpu_triage.cli.job.job_view import Job, JobFinding, JobGpu, places_in_words, shares_of
 from gpu_triage.documents import printable
 from gpu_triage.judge.evidence.wording import length_of_time, ranges
 from gpu_triage.judge.findings.table import Severity
@@ -228,13 +228,8 @@ def by_host_rows(job: Job) -> Iterator[tuple[HostKey, tuple[JobGpu, ...]]]:
 
 def main_classes(gpus: tuple[JobGpu, ...]) -> str:
     """What GPUs spent most of their time with: ``busy 92%, waiting for storage 8%``."""
-    seconds = seconds_by_class(gpus)
-    total = sum(seconds.values())
-    if not total:
-        return "no data"
-    ordered = sorted(seconds, key=lambda name: -seconds[name])
-    shown = [name for name in ordered if seconds[name] >= 0.01 * total][:3]
-    return ", ".join(f"{STATES[name]} {seconds[name] / total:.0%}" for name in shown)
+    shown = [f"{STATES[name]} {share:.0%}" for name, share in shares_of(gpus).items() if share >= _WORTH_A_ROW]
+    return ", ".join(shown[:3]) or "no data"
 
 
 FORMAT: Final = "gpu-triage-job"

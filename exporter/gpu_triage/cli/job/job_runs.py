@@ -3,10 +3,12 @@
 import json
 import math
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import groupby
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.fleet.fleet_view import Selection, matcher, matcher_of_any, nothing_found
@@ -161,23 +163,20 @@ class Run:
         return self.start - slack_seconds <= seconds <= self.end
 
 
-@dataclass(slots=True)
-class _Seen:
-    """What was seen of a job at one time; allocations and processes name the same GPUs."""
+class _Sighting(NamedTuple):
+    """An owner had so many GPUs at a time (Unix seconds). Allocations and processes name the same ones."""
 
-    allocated: int = 0
-    used: int = 0
-    users: frozenset[str] = frozenset()
-    process_users: frozenset[str] = frozenset()
-    accounts: frozenset[str] = frozenset()
-    pods: frozenset[str] = frozenset()
+    at: float
+    gpus: int
+    is_allocation: bool
+    labels: Mapping[str, str]
 
 
 def runs_of(wanted: Wanted, allocated: Iterable[Series], processes: Iterable[Series]) -> tuple[Run, ...]:
     """The periods of all jobs; numbers of Slurm jobs begin again after a reinstallation, so other users, other jobs."""
     allocated, processes = list(allocated), list(processes)
     exact = any(each.labels["workload_pod"] == wanted.name for each in (*allocated, *processes))
-    by_key: defaultdict[JobKey, defaultdict[float, _Seen]] = defaultdict(lambda: defaultdict(_Seen))
+    by_key: defaultdict[JobKey, list[_Sighting]] = defaultdict(list)
     named: set[JobKey] = set()
     for is_allocation, found in ((True, allocated), (False, processes)):
         for series in found:
@@ -186,9 +185,9 @@ def runs_of(wanted: Wanted, allocated: Iterable[Series], processes: Iterable[Ser
             if key is None and Kind.USER in wanted.kinds and series.labels["user"] == wanted.name:
                 key = _owner(series)
             if key is not None:
-                for at, count in series.samples:
-                    _note(by_key[key][at], series, int(count), is_allocation=is_allocation)
-    runs = (run for key, times in by_key.items() for run in _split(key, times))
+                seen = (_Sighting(at, int(count), is_allocation, series.labels) for at, count in series.samples)
+                by_key[key].extend(seen)
+    runs = (_run(key, part) for key, seen in by_key.items() for part in _parts(seen))
     return tuple(replace(run, by_user=run.key not in named) for run in runs)
 
 
@@ -216,47 +215,39 @@ def _owner(series: Series) -> JobKey | None:
     return JobKey(Kind.USER, labels["cluster"], "", labels["user"]) if labels["user"] else None
 
 
-def _note(seen: _Seen, series: Series, count: int, *, is_allocation: bool) -> None:
-    labels = series.labels
-    user = frozenset({labels["user"]} - {""})
-    if is_allocation:
-        seen.allocated += count
-        seen.users |= user
-        seen.accounts |= frozenset({labels["account"]} - {""})
-    else:
-        seen.used += count
-        seen.process_users |= user
-    seen.pods |= frozenset({labels["workload_pod"]} - {""})
+def _parts(seen: Iterable[_Sighting]) -> Iterator[list[_Sighting]]:
+    """Split where a job had no GPU for long, or another user got its number."""
+    part: list[_Sighting] = []
+    users: set[str] = set()
+    for at, together in groupby(sorted(seen, key=attrgetter("at")), attrgetter("at")):
+        now = list(together)
+        users_now = _names(now, "user", allocated=True)
+        if part and (at - part[-1].at > LONGEST_GAP_SECONDS or (users and users_now and not users & users_now)):
+            yield part
+            part, users = [], set()
+        part += now
+        users |= users_now
+    if part:
+        yield part
 
 
-def _split(key: JobKey, times: defaultdict[float, _Seen]) -> Iterator[Run]:
-    current: list[tuple[float, _Seen]] = []
-    for at in sorted(times):
-        seen = times[at]
-        if current:
-            users = frozenset[str]().union(*(each.users for _, each in current))
-            other = bool(users and seen.users and not users & seen.users)
-            if other or at - current[-1][0] > LONGEST_GAP_SECONDS:
-                yield _run(key, current)
-                current = []
-        current.append((at, seen))
-    if current:
-        yield _run(key, current)
-
-
-def _run(key: JobKey, seen: Sequence[tuple[float, _Seen]]) -> Run:
-    def union(name: str) -> frozenset[str]:
-        return frozenset[str]().union(*(getattr(each, name) for _, each in seen))
-
+def _run(key: JobKey, seen: Sequence[_Sighting]) -> Run:
+    gpus = Counter[tuple[float, bool]]()
+    for each in seen:
+        gpus[each.at, each.is_allocation] += each.gpus
     return Run(
         key=key,
-        users=union("users") or union("process_users"),
-        accounts=union("accounts"),
-        pods=union("pods"),
-        start=seen[0][0],
-        end=seen[-1][0],
-        gpus=max(max(each.allocated, each.used) for _, each in seen),
+        users=_names(seen, "user", allocated=True) or _names(seen, "user", allocated=False),
+        accounts=_names(seen, "account", allocated=True),
+        pods=_names(seen, "workload_pod", allocated=True) | _names(seen, "workload_pod", allocated=False),
+        start=seen[0].at,
+        end=seen[-1].at,
+        gpus=max(gpus.values()),
     )
+
+
+def _names(seen: Iterable[_Sighting], label: str, *, allocated: bool) -> frozenset[str]:
+    return frozenset({each.labels[label] for each in seen if each.is_allocation is allocated} - {""})
 
 
 class SeveralJobs(Exception):

@@ -3,7 +3,7 @@
 Notes say what the reader has to know about the numbers: what is shared, unknown, or was not there all the time.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
@@ -24,7 +24,7 @@ from gpu_triage.serve.page.markup import date_time
 GOOD: Final = frozenset({"compute", "idle"})
 """Classes in which no time is lost to a bottleneck, as in `gpu-triage report`."""
 WAITS: Final = "communication"
-_NO_CAUSE: Final = GOOD | {WAITS, "unattributed"}
+NO_CAUSE: Final = GOOD | {WAITS, "unattributed"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class JobGpu:
     @property
     def own_cause(self) -> float:
         """Seconds in classes with a cause of its own, which is not waiting for other GPUs."""
-        return sum(seconds for name, seconds in self.seconds.items() if name not in _NO_CAUSE)
+        return sum(seconds for name, seconds in self.seconds.items() if name not in NO_CAUSE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +61,29 @@ class JobFinding(SeenFinding):
     lasts: bool  # whether it was there at the end
 
     @property
+    def topic(self) -> str:
+        """The bottleneck class, or another topic, that it is about; "" if this version does not know it."""
+        return "" if self.check is None else self.check.topic
+
+    @property
     def subject(self) -> str:
         """Display name: ``GPU 3 of gpu-07:9836``, ``gpu-07:9836``."""
         return f"GPU {self.gpu or self.uuid} of {self.host}" if self.gpu or self.uuid else str(self.host)
 
 
-def seconds_by_class(gpus: Iterable[JobGpu]) -> defaultdict[str, float]:
-    sums: defaultdict[str, float] = defaultdict(float)
+def shares_of(gpus: Iterable[JobGpu]) -> Mapping[str, float]:
+    """The classes of these GPUs, with their share of the time that is known; most first, empty without data."""
+    seconds = _seconds_by_class(gpus)
+    total = sum(seconds.values())
+    return {name: seconds[name] / total for name in seconds} if total else {}
+
+
+def _seconds_by_class(gpus: Iterable[JobGpu]) -> Mapping[str, float]:
+    sums = Counter[str]()
     for gpu in gpus:
-        for name, seconds in gpu.seconds.items():
-            sums[name] += seconds
-    return sums
+        sums.update(gpu.seconds)
+    ordered = sorted(sums, key=lambda name: (-sums[name], BOTTLENECK_CLASSES.index(name)))
+    return {name: sums[name] for name in ordered}
 
 
 class GpuTime(NamedTuple):
@@ -101,11 +113,10 @@ class Job:
 
     @property
     def time(self) -> GpuTime:
-        sums = seconds_by_class(self.gpus)
+        by_class = _seconds_by_class(self.gpus)
         total = sum(gpu.last - gpu.first + self.window.step_seconds for gpu in self.gpus)
-        known = sum(sums.values())
-        ordered = sorted(sums, key=lambda name: (-sums[name], BOTTLENECK_CLASSES.index(name)))
-        return GpuTime(max(total, known), {name: sums[name] for name in ordered}, max(0.0, total - known))
+        known = sum(by_class.values())
+        return GpuTime(max(total, known), by_class, max(0.0, total - known))
 
 
 def job_of(found: Found, window: Window, facts: Facts) -> Job:

@@ -1,12 +1,12 @@
 """Which pods and Slurm jobs the scheduler allocated the GPU to, even if they run no process on it yet."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
-from gpu_triage.driver.nvml.session import Device
-from gpu_triage.machine import Machine, Moment, dra_name, index_name, minor_name
+from gpu_triage.machine import Holder, Moment, dra_name, index_name, minor_name
 from gpu_triage.read.gpu.identity import read_minor_number
 from gpu_triage.read.gpu.mig import read_mig_uuids
 from gpu_triage.read.gpu.modes import mig_mode
@@ -27,117 +27,81 @@ GPU_ALLOCATED = gpu_gauge(
 )
 
 
-class GpuAllocation(NamedTuple):
-    """A container or job that holds a GPU or MIG device ("" for the whole GPU), in gpu_allocated's label order.
-
-    Names are the kubelet's, user and account Slurm's; "" if not applicable.
-    """
-
-    mig_uuid: str = ""
-    workload_pod: str = ""
-    workload_namespace: str = ""
-    workload_container: str = ""
-    slurm_job_id: str = ""
-    user: str = ""
-    account: str = ""
-
-
-UNALLOCATED: Final = GpuAllocation()
-
-
 @dataclass(frozen=True, slots=True)
 class AllocationReading:
-    """At most MOST_ALLOCATIONS allocations of one GPU; empty if it is free, None if unknown."""
+    """Who holds one GPU: MIG device ("" for the whole GPU) and holder; empty if it is free, None if unknown."""
 
-    allocations: tuple[GpuAllocation, ...] | None
-
-
-Allocation = TypeVar("Allocation")
+    allocations: tuple[tuple[str, Holder], ...] | None  # at most MOST_ALLOCATIONS
 
 
-class AllocationCache(Generic[Allocation]):
-    """Allocations by device; they expire when the last answer gets too old. Thread-safe.
+class AllocationCache:
+    """Holders by device; they expire when the last answer gets too old. Thread-safe.
 
-    >>> cache = AllocationCache[str](fresh_for_seconds=15.0)
-    >>> cache.keep({"GPU-1": frozenset({"alice"})}, Moment(monotonic=100.0, wall=0.0))
-    >>> [sorted(cache.allocations({"GPU-1", "GPU-2"}, Moment(at, wall=0.0))) for at in (110.0, 120.0)]
-    [['alice'], []]
+    >>> cache = AllocationCache(fresh_for_seconds=15.0)
+    >>> cache.keep([("GPU-1", Holder("train-0", "research"))], Moment(monotonic=100.0, wall=0.0))
+    >>> [len(cache.holders({"GPU-1", "GPU-2"}, Moment(at, wall=0.0))) for at in (110.0, 120.0)]
+    [1, 0]
     """
 
     def __init__(self, fresh_for_seconds: float) -> None:
         self._fresh_for_seconds = fresh_for_seconds
-        self._latest: tuple[float, Mapping[str, frozenset[Allocation]]] | None = None
+        self._latest: tuple[float, Mapping[str, set[Holder]]] | None = None
 
-    def keep(self, allocations: Mapping[str, frozenset[Allocation]], at: Moment) -> None:
-        self._latest = (at.monotonic, allocations)  # replaced atomically: other threads read it
+    def keep(self, held: Iterable[tuple[str, Holder]], at: Moment) -> None:
+        """Replace all; `held` are devices and holders."""
+        found: defaultdict[str, set[Holder]] = defaultdict(set)
+        for device, holder in held:
+            found[device].add(holder)
+        self._latest = (at.monotonic, found)  # replaced atomically: other threads read it
 
-    def allocations(self, devices: Collection[str], at: Moment) -> frozenset[Allocation]:
+    def holders(self, devices: Collection[str], at: Moment) -> frozenset[Holder]:
         latest = self._latest
         if latest is None or not self.known(at):
             return frozenset()
-        return frozenset().union(*(latest[1].get(device, frozenset()) for device in devices))
+        return frozenset[Holder]().union(*(latest[1].get(device, ()) for device in devices))
 
     def known(self, at: Moment) -> bool:
         latest = self._latest
         return latest is not None and at.monotonic - latest[0] <= self._fresh_for_seconds
 
 
-class AllocationReader:
-    """Queries the kubelet and Slurm for a GPU's allocations; caches the GPU's minor number, a name they may use."""
+def names_of(inquiry: Inquiry) -> frozenset[str]:
+    """All names of the whole GPU in the data of schedulers (nvmlDeviceGetMinorNumber)."""
+    device, minor = inquiry.device, read_minor_number(inquiry)
+    by_minor = () if minor is None else (dra_name(minor), minor_name(minor))
+    return frozenset({device.uuid, index_name(device.index), *by_minor})
 
+
+class AllocationReader:
     def __init__(self) -> None:
-        self._minor_number: tuple[Device, int | None] | None = None
         self._bound = Bound(MOST_ALLOCATIONS, "too_many_holders")
 
     def read(self, gpu: GpuRound) -> AllocationReading:
-        """Allocations from the latest kubelet and Slurm data (nvmlDeviceGetMinorNumber, …MigDeviceHandleByIndex)."""
-        pods, slurm = gpu.machine.pods, gpu.machine.slurm
-        asked = [source.known(gpu.at) for source in (pods, slurm) if source is not None]
+        """Holders of a GPU according to the latest data of kubelet and Slurm (nvmlDeviceGetMigDeviceHandleByIndex)."""
+        schedulers = [each for each in (gpu.machine.pods, gpu.machine.slurm) if each is not None]
+        asked = [each.known(gpu.at) for each in schedulers]
         if not any(asked):
             return AllocationReading(None)
+        instances = read_mig_uuids(gpu.inquiry).values() if mig_mode(gpu.inquiry) else ()
+        devices = {"": names_of(gpu.inquiry), **{uuid: frozenset({uuid}) for uuid in instances}}
         found = sorted(
-            {allocation for names, mig in self._devices(gpu.inquiry) for allocation in _allocations(gpu, names, mig)}
+            (uuid, holder)
+            for uuid, names in devices.items()
+            for holder in frozenset[Holder]().union(*(each.holders(names, gpu.at) for each in schedulers))
         )
         if not found and not all(asked):
             return AllocationReading(None)  # the scheduler that did not answer may have allocated it
         return AllocationReading(tuple(self._bound.kept(found, gpu.inquiry.failures)))
-
-    def _devices(self, inquiry: Inquiry) -> Iterator[tuple[frozenset[str], str]]:
-        device = inquiry.device
-        names = {device.uuid, index_name(device.index)}
-        minor = self._minor(inquiry)
-        if minor is not None:
-            names |= {dra_name(minor), minor_name(minor)}
-        yield frozenset(names), ""
-        instances: Mapping[tuple[int, int], str] = read_mig_uuids(inquiry) if mig_mode(inquiry) else {}
-        for uuid in instances.values():
-            yield frozenset({uuid}), uuid
-
-    def _minor(self, inquiry: Inquiry) -> int | None:
-        known = self._minor_number
-        if known is None or known[0] is not inquiry.device:
-            known = self._minor_number = (inquiry.device, read_minor_number(inquiry))
-        return known[1]
-
-
-def _allocations(gpu: GpuRound, devices: frozenset[str], mig_uuid: str) -> Iterator[GpuAllocation]:
-    machine: Machine = gpu.machine
-    if machine.pods is not None:
-        for workload in machine.pods.allocations(devices, gpu.at):
-            yield GpuAllocation(mig_uuid, workload.pod, workload.namespace, workload.container)
-    if machine.slurm is not None:
-        for job in machine.slurm.allocations(devices, gpu.at):
-            yield GpuAllocation(mig_uuid, slurm_job_id=job.job_id, user=job.user, account=job.account)
 
 
 def render(reading: AllocationReading, gpu: GpuLabels) -> Iterator[Sample]:
     """Yield one sample per allocation, or a single 0 if the GPU is free."""
     if reading.allocations is None:
         return
-    for allocation in reading.allocations:
-        yield GPU_ALLOCATED.sample(1, *gpu, *allocation)
+    for mig_uuid, holder in reading.allocations:
+        yield GPU_ALLOCATED.sample(1, *gpu, mig_uuid, *holder)
     if not reading.allocations:
-        yield GPU_ALLOCATED.sample(0, *gpu, *UNALLOCATED)
+        yield GPU_ALLOCATED.sample(0, *gpu, "", *Holder())
 
 
 ALLOCATION = GpuCollector(

@@ -5,9 +5,10 @@ Data loader workers share their job's cgroup, so throttling them shows up even t
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, TypeVar
@@ -17,6 +18,7 @@ from gpu_triage.driver.kernel.files import parse_count, parse_file, text_of
 from gpu_triage.driver.kernel.procfs import KINDS, RESOURCES, parse_pressure
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Machine
+from gpu_triage.read.metrics.contract import known
 from gpu_triage.read.metrics.metric import ANY, gpu_counter, gpu_gauge, no_sample
 from gpu_triage.read.metrics.monotone import MonotoneCounters
 from gpu_triage.read.processes.facts import ProcessFacts, job_level
@@ -100,20 +102,20 @@ class CgroupReading:
     written_bytes: Annotated[int | None, GPU_CGROUP_WRITTEN_BYTES_TOTAL] = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    """Cached limits of a cgroup: CPU limit in CPUs (None if unlimited), and whether memory is limited."""
+@dataclass(slots=True)
+class _Known:
+    """A cgroup of the last round: its limits, when they were read, and its counters."""
 
-    cpus: float | None
-    memory: bool
-    read_at: float
+    cpus: float | None = None  # None if unlimited
+    limits_memory: bool = False
+    read_at: float = -math.inf
+    counters: MonotoneCounters[str] = field(default_factory=MonotoneCounters)
 
 
 class CgroupsReader:
     def __init__(self) -> None:
         self._folders: CgroupFolders | None = None
-        self._limits: dict[str, _Limits] = {}
-        self._counters: dict[str, MonotoneCounters[str]] = {}
+        self._known: dict[str, _Known] = {}
 
     def read(
         self, machine: Machine, facts: Mapping[int, ProcessFacts | None], now: float, failures: list[str]
@@ -126,59 +128,52 @@ class CgroupsReader:
             self._folders = CgroupFolders(machine.procfs, machine.sysfs)
         places = self._places(self._folders, facts)
         ask = _Asking()
-        read = (self._reading(path, of, ask, now) for path, of in places.items())
-        readings = tuple(each for each in read if each is not None)
-        self._limits = {path: self._limits[path] for path in places if path in self._limits}
-        self._counters = {path: self._counters[path] for path in places if path in self._counters}
+        self._known = {path: self._known.get(path) or _Known() for path in places}
+        readings = [_reading(path, of, ask, self._known[path], now) for path, of in places.items()]
         failures.extend(sorted(ask.failures))
-        return readings
+        return tuple(each for each in readings if each is not None)
 
     def _places(self, folders: CgroupFolders, facts: Mapping[int, ProcessFacts | None]) -> dict[str, dict[str, Path]]:
         """Folders of each cgroup by path; inner keys: ``unified``, ``cpu``, ``memory``, ``job``."""
         found: dict[str, dict[str, Path]] = {}
         for pid, each in sorted(facts.items()):
-            if each is None:
-                continue
-            for name, place in zip(each.cgroups._fields, each.cgroups, strict=True):
+            for name, place in each.cgroups._asdict().items() if each is not None else ():
                 for path, folder, of_job in _levels(folders, place, pid):
                     if path in found or len(found) < _MOST_CGROUPS:
-                        known = found.setdefault(path, {})
-                        known[name] = folder
-                        if of_job:
-                            known["job"] = folder
+                        found.setdefault(path, {}).update({name: folder} | ({"job": folder} if of_job else {}))
         return found
 
-    def _reading(self, path: str, places: Mapping[str, Path], ask: _Asking, now: float) -> CgroupReading | None:
-        limits = self._limits.get(path)
-        if limits is None or now - limits.read_at >= _LIMITS_KEPT_SECONDS:
-            limits = self._limits[path] = _Limits(_cpu_limit(places, ask), _has_memory_limit(places, ask), now)
-        job = places.get("job")
-        if limits.cpus is None and not limits.memory and job is None:
-            return None
-        counted = self._counters.setdefault(path, MonotoneCounters())
-        cpu = _cpu_counts(places, ask) if limits.cpus is not None else {}
-        events = _memory_events(places, ask) if limits.memory else None
-        pressure = {} if job is None else {of: ask(job / f"{of}.pressure", parse_pressure) for of in RESOURCES}
-        throttled = counted.known("throttled", cpu.get("throttled"))
-        return CgroupReading(
-            path=path,
-            cpu_limit=limits.cpus,
-            periods=counted.known("periods", cpu.get("nr_periods")),
-            throttled_periods=counted.known("nr_throttled", cpu.get("nr_throttled")),
-            throttled_seconds=None if throttled is None else throttled / _NANOSECONDS,
-            memory_events=events and {name: counted.published(name, count) for name, count in events.items()},
-            cpu_pressure=counted.published_seconds("cpu", pressure.get("cpu")),
-            io_pressure=counted.published_seconds("io", pressure.get("io")),
-            memory_pressure=counted.published_seconds("memory", pressure.get("memory")),
-            written_bytes=counted.known("written", None if job is None else ask(job / "io.stat", _written_bytes)),
-        )
+
+def _reading(path: str, places: Mapping[str, Path], ask: _Asking, cgroup: _Known, now: float) -> CgroupReading | None:
+    if now - cgroup.read_at >= _LIMITS_KEPT_SECONDS:
+        cgroup.cpus, cgroup.limits_memory = _cpu_limit(places, ask), _has_memory_limit(places, ask)
+        cgroup.read_at = now
+    job, counted = places.get("job"), cgroup.counters
+    if cgroup.cpus is None and not cgroup.limits_memory and job is None:
+        return None
+    cpu = _cpu_counts(places, ask) if cgroup.cpus is not None else {}
+    events = _memory_events(places, ask) if cgroup.limits_memory else {}
+    throttled = counted.known("throttled", cpu.get("throttled"))
+    cpu_pressure, io_pressure, memory_pressure = (
+        counted.published_seconds(of, ask(job, f"{of}.pressure", parse_pressure)) for of in RESOURCES
+    )
+    return CgroupReading(
+        path=path,
+        cpu_limit=cgroup.cpus,
+        periods=counted.known("periods", cpu.get("nr_periods")),
+        throttled_periods=counted.known("nr_throttled", cpu.get("nr_throttled")),
+        throttled_seconds=None if throttled is None else throttled / _NANOSECONDS,
+        memory_events={name: counted.published(name, count) for name, count in events.items()} or None,
+        cpu_pressure=cpu_pressure,
+        io_pressure=io_pressure,
+        memory_pressure=memory_pressure,
+        written_bytes=counted.known("written", ask(job, "io.stat", _written_bytes)),
+    )
 
 
 def _levels(folders: CgroupFolders, place: Place | None, pid: int) -> Iterator[tuple[str, Path, bool]]:
     """Yield path and folder of a process's cgroup and its parents, and whether it is the job's own cgroup (v2 only)."""
-    root = None if place is None else folders.root(place.hierarchy)
-    path = None if place is None else folders.path(place, pid)
-    if place is None or root is None or path is None:
+    if place is None or (root := folders.root(place.hierarchy)) is None or (path := folders.path(place, pid)) is None:
         return
     own = job_level(path)
     for level in levels(path):
@@ -191,22 +186,19 @@ class _Asking:
     def __init__(self) -> None:
         self.failures: set[str] = set()
 
-    def __call__(self, path: Path, parse: Callable[[str], T]) -> T | None:
-        """Parse a file; None if missing, or if it cannot be read or parsed (recorded in `failures`)."""
+    def __call__(self, folder: Path | None, name: str, parse: Callable[[str], T]) -> T | None:
+        """Parse a file; None without it or its folder, and if it cannot be read or parsed (recorded in `failures`)."""
         try:
-            return parse_file(path, parse, _MOST_BYTES)
+            return None if folder is None else parse_file(folder / name, parse, _MOST_BYTES)
         except HostReadFailed as failed:
             self.failures.add(failed.reason)
             return None
 
 
 def _cpu_limit(places: Mapping[str, Path], ask: _Asking) -> float | None:
-    if "unified" in places and (limit := ask(places["unified"] / "cpu.max", parse_cpu_max)):
+    if limit := ask(places.get("unified"), "cpu.max", parse_cpu_max):
         return limit
-    if "cpu" not in places:
-        return None
-    quota = ask(places["cpu"] / "cpu.cfs_quota_us", int)
-    period = ask(places["cpu"] / "cpu.cfs_period_us", int)
+    quota, period = (ask(places.get("cpu"), f"cpu.cfs_{each}_us", int) for each in ("quota", "period"))
     return quota / period if quota and period and quota > 0 and period > 0 else None
 
 
@@ -217,37 +209,28 @@ def parse_cpu_max(text: str) -> float:
 
 
 def _has_memory_limit(places: Mapping[str, Path], ask: _Asking) -> bool:
-    for name in ("memory.max", "memory.high") if "unified" in places else ():
-        limit = ask(places["unified"] / name, str.strip)
-        if limit is not None and limit != _NO_LIMIT:
-            return True
-    if "memory" not in places:
-        return False
-    limit_bytes = ask(places["memory"] / "memory.limit_in_bytes", lambda text: parse_count(text.strip()))
-    return limit_bytes is not None and limit_bytes < _NO_MEMORY_LIMIT_BYTES
+    limits = [ask(places.get("unified"), name, str.strip) for name in ("memory.max", "memory.high")]
+    limit_bytes = ask(places.get("memory"), "memory.limit_in_bytes", int)
+    return any(limit not in (None, _NO_LIMIT) for limit in limits) or (
+        limit_bytes is not None and limit_bytes < _NO_MEMORY_LIMIT_BYTES
+    )
 
 
 def _cpu_counts(places: Mapping[str, Path], ask: _Asking) -> dict[str, int]:
     """Return ``nr_periods``, ``nr_throttled``, and ``throttled`` in nanoseconds."""
-    for name, to_nanoseconds in (("unified", 1000), ("cpu", 1)):
-        folder = places.get(name)
-        counts = None if folder is None else ask(folder / "cpu.stat", parse_flat)
-        if counts and "nr_periods" in counts:
-            lasted = counts.get("throttled_usec" if name == "unified" else "throttled_time")
-            return counts | ({} if lasted is None else {"throttled": lasted * to_nanoseconds})
+    for name, throttled, to_nanoseconds in (("unified", "throttled_usec", 1000), ("cpu", "throttled_time", 1)):
+        counts = ask(places.get(name), "cpu.stat", parse_flat) or {}
+        if "nr_periods" in counts:
+            return counts | ({"throttled": counts[throttled] * to_nanoseconds} if throttled in counts else {})
     return {}
 
 
-def _memory_events(places: Mapping[str, Path], ask: _Asking) -> Mapping[str, int] | None:
-    counts = ask(places["unified"] / "memory.events", parse_flat) if "unified" in places else None
-    if counts:
-        return {name: counts[name] for name in MEMORY_EVENTS if name in counts}
-    folder = places.get("memory")
-    if folder is None:
-        return None
-    reached = ask(folder / "memory.failcnt", lambda text: parse_count(text.strip()))
-    killed = (ask(folder / "memory.oom_control", parse_flat) or {}).get("oom_kill")
-    return {name: count for name, count in (("max", reached), ("oom_kill", killed)) if count is not None} or None
+def _memory_events(places: Mapping[str, Path], ask: _Asking) -> Mapping[str, int]:
+    events: Mapping[str, int | None] | None = ask(places.get("unified"), "memory.events", parse_flat)
+    if not events:
+        killed = ask(places.get("memory"), "memory.oom_control", parse_flat) or {}
+        events = {"max": ask(places.get("memory"), "memory.failcnt", int), "oom_kill": killed.get("oom_kill")}
+    return known({name: events.get(name) for name in MEMORY_EVENTS})
 
 
 def parse_flat(text: str) -> dict[str, int]:

@@ -39,6 +39,8 @@ class ProcessFacts:
     waits_for: int = 0  # a state of gpu_process_waits_for
 
 
+NO_FACTS: Final = ProcessFacts("", "", None, Owner())
+
 # /docker/ID, docker-ID.scope, crio-ID.scope, cri-containerd-ID.scope, …:cri-containerd:ID, libpod-ID.scope,
 # and kubepods' bare ID. conmon is the runtime's monitor, which runs outside the container its cgroup is named after.
 _CONTAINER = re.compile(r"(?<!conmon)[/:-]([0-9a-f]{64})(?:\.scope)?(?=/|$)")

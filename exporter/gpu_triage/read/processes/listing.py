@@ -41,6 +41,9 @@ class ListedProcess(NamedTuple):
     instances: frozenset[tuple[int, int]]
 
 
+_NOT_LISTED: Final = ListedProcess(0, is_compute=False, memory_bytes=None, instances=_NO_INSTANCES)
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessList:
     """The processes of one GPU, each once, largest memory first, and whether the driver truncated a list.
@@ -90,8 +93,10 @@ def _merged(inquiry: Inquiry, lists: Mapping[str, Sequence[Any]]) -> ProcessList
         if entries and not by_pid:
             continue  # only invalid entries: the count is unknown
         pids[kind] = frozenset(by_pid)
-        for pid, process in by_pid.items():
-            merged[pid] = _twice(merged[pid], process) if pid in merged else process
+        for pid, (_, is_compute, memory, instances) in by_pid.items():
+            before = merged.get(pid, _NOT_LISTED)  # in another list, which reports its full memory as well
+            used = _most(before.memory_bytes, memory)
+            merged[pid] = ListedProcess(pid, before.is_compute or is_compute, used, before.instances | instances)
     largest = sorted(merged.values(), key=lambda process: (-(process.memory_bytes or 0), process.pid))
     ended_early = any(len(entries) >= MOST_LISTED for entries in lists.values())
     return ProcessList(_counted(pids), tuple(largest), ended_early)
@@ -127,16 +132,6 @@ def _by_pid(inquiry: Inquiry, entries: Sequence[Any], *, is_compute: bool) -> di
             instances |= known.instances
         found[pid] = ListedProcess(pid, is_compute, used, instances)
     return found
-
-
-def _twice(one: ListedProcess, other: ListedProcess) -> ListedProcess:
-    """Merge the entries of a process that is in two lists, both of which report its full memory."""
-    return ListedProcess(
-        pid=one.pid,
-        is_compute=one.is_compute or other.is_compute,
-        memory_bytes=_most(one.memory_bytes, other.memory_bytes),
-        instances=one.instances | other.instances,
-    )
 
 
 def _most(*memory_bytes: float | None) -> float | None:

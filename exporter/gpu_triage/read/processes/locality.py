@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -73,10 +73,8 @@ def _near_nodes(gpu: GpuRound) -> tuple[Mapping[int, frozenset[int]], Mapping[in
 
 
 _MOST_BYTES: Final = 4 << 20  # per numa_maps file: about 30,000 mappings
-_BYTES_PER_KIBIBYTE: Final = 1024
-_DEFAULT_PAGE_KIB: Final = "4"
-_PAGES: Final = re.compile(r"N([0-9]{1,5})=([0-9]{1,20})")
-_PAGE_SIZE: Final = "kernelpagesize_kB="
+_PAGES: Final = re.compile(r"(?<= )N([0-9]{1,5})=([0-9]{1,20})(?= |$)")
+_PAGE_KIB: Final = re.compile(r" kernelpagesize_kB=(\S+)")
 
 GPU_PROCESS_NUMA_MEMORY_LOCAL_RATIO = gpu_gauge(
     "gpu_process_numa_memory_local_ratio",
@@ -126,26 +124,21 @@ class ProcessMemoryLocalityReader:
         if all_near or not driver_pids(gpu.machine.procfs, gpu.versions.driver).procfs:
             return ProcessMemoryLocalityReading(())
         failures: set[str] = set()
-        pids = [process.pid for process in self._lister.read(gpu.inquiry).processes[: self._most]]
-        found = tuple(self._processes(gpu, pids, near, failures))
-        gpu.inquiry.failures.extend(sorted(failures))
-        return ProcessMemoryLocalityReading(found)
-
-    def _processes(
-        self, gpu: GpuRound, pids: list[int], near: frozenset[int], failures: set[str]
-    ) -> Iterator[ProcessMemory]:
+        found: list[ProcessMemory] = []
         machine = gpu.machine
-        for pid in pids:
+        for process in self._lister.read(gpu.inquiry).processes[: self._most]:
             if machine.clock.now().monotonic - gpu.at.monotonic > self._within_seconds:
                 failures.add("out_of_time")
-                return
+                break
             try:
-                ratio = _local_ratio(machine.procfs / str(pid) / "numa_maps", near)
+                ratio = _local_ratio(machine.procfs / str(process.pid) / "numa_maps", near)
             except HostReadFailed as failed:
                 failures.add(failed.reason)
                 continue
             if ratio is not None:
-                yield ProcessMemory(pid, process_name(machine.procfs, pid), ratio)
+                found.append(ProcessMemory(process.pid, process_name(machine.procfs, process.pid), ratio))
+        gpu.inquiry.failures.extend(sorted(failures))
+        return ProcessMemoryLocalityReading(tuple(found))
 
 
 def parse_numa_maps(text: str) -> Mapping[int, int]:
@@ -156,12 +149,9 @@ def parse_numa_maps(text: str) -> Mapping[int, int]:
     """
     nodes: Counter[int] = Counter()
     for line in text.split("\n"):
-        pages = [match.groups() for word in line.split() if (match := _PAGES.fullmatch(word))]
-        if not pages:
-            continue
-        size = next((w.removeprefix(_PAGE_SIZE) for w in line.split() if w.startswith(_PAGE_SIZE)), _DEFAULT_PAGE_KIB)
-        for node, count in pages:
-            nodes[int(node)] += int(count) * parse_count(size) * _BYTES_PER_KIBIBYTE
+        size = _PAGE_KIB.search(line)
+        for node, count in _PAGES.findall(line):
+            nodes[int(node)] += int(count) * (parse_count(size[1]) if size else 4) * 1024
     return nodes
 
 

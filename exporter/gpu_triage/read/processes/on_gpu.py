@@ -17,7 +17,14 @@ from gpu_triage.read.processes import cgroup_limits as process_cgroups
 from gpu_triage.read.processes import threads as process_threads
 from gpu_triage.read.processes import vitals as process_vitals
 from gpu_triage.read.processes.cgroup_limits import CgroupReading, CgroupsReader
-from gpu_triage.read.processes.facts import WAITS_FOR, ProcessFacts, ProcessFactsReader, driver_pids, sees_every_process
+from gpu_triage.read.processes.facts import (
+    NO_FACTS,
+    WAITS_FOR,
+    ProcessFacts,
+    ProcessFactsReader,
+    driver_pids,
+    sees_every_process,
+)
 from gpu_triage.read.processes.listing import BOTH, KINDS, ProcessLister
 from gpu_triage.read.processes.locality import GpuLocality, Locality
 from gpu_triage.read.processes.pods import WorkloadFinder
@@ -232,24 +239,21 @@ def render(reading: ProcessesReading, gpu: GpuLabels) -> Iterator[Sample]:
 
 
 def _render_process(process: ProcessReading, gpu: GpuLabels) -> Iterator[Sample]:
-    facts, pid = process.facts, str(process.pid)
-    name = facts.name if facts else ""
-    yield from samples(process, (*gpu, pid, name))
+    facts = process.facts or NO_FACTS
+    labels = (*gpu, str(process.pid), facts.name)
+    yield from samples(process, labels)
     if process.locality in _LOCAL:
-        yield GPU_PROCESS_NUMA_LOCAL.sample(_LOCAL[process.locality], *gpu, pid, name)
-    yield from samples(process.vitals, (*gpu, pid, name))
-    if facts and process.is_compute:
-        yield GPU_PROCESS_WAITS_FOR.sample(facts.waits_for, *gpu, pid, name)
-    user, (container, pod, job) = (facts.user, facts.owner) if facts else ("", ("", "", ""))
-    yield GPU_PROCESS_INFO.sample(1, *gpu, pid, name, user, container, pod, *process.workload, job)
+        yield GPU_PROCESS_NUMA_LOCAL.sample(_LOCAL[process.locality], *labels)
+    yield from samples(process.vitals, labels)
+    if process.facts and process.is_compute:
+        yield GPU_PROCESS_WAITS_FOR.sample(facts.waits_for, *labels)
+    container, pod, job = facts.owner
+    yield GPU_PROCESS_INFO.sample(1, *labels, facts.user, container, pod, *process.workload, job)
 
 
 def _owner_labels(process: ProcessReading) -> tuple[str, ...]:
-    pod, namespace, _ = process.workload
-    if process.facts is None:
-        return "", "", pod, namespace, ""
-    owner = process.facts.owner
-    return process.facts.user, owner.pod_uid, pod, namespace, owner.slurm_job_id
+    facts, (pod, namespace, _) = process.facts or NO_FACTS, process.workload
+    return facts.user, facts.owner.pod_uid, pod, namespace, facts.owner.slurm_job_id
 
 
 PROCESSES = GpuCollector(

@@ -13,12 +13,11 @@ from typing import Final
 
 from gpu_triage.driver.kernel.files import read_names
 from gpu_triage.errors import ConfigError, HostReadFailed
-from gpu_triage.machine import Moment, PodNames, Workload, dra_name
-from gpu_triage.read.gpu.identity import read_minor_number
+from gpu_triage.machine import Holder, Moment, Workload, dra_name
 from gpu_triage.read.gpu.mig import read_mig_uuids
 from gpu_triage.read.metrics.contract import GpuRound, HostCollector, HostRound
 from gpu_triage.read.metrics.metric import Tier
-from gpu_triage.read.processes.allocation import AllocationCache
+from gpu_triage.read.processes.allocation import AllocationCache, names_of
 from gpu_triage.read.processes.facts import ProcessFacts
 from gpu_triage.read.processes.listing import ListedProcess
 
@@ -50,16 +49,17 @@ _CDI_DEVICE: Final = re.compile(
 """Reported by older kubelets instead of driver and device."""
 
 
-class PodDirectory(AllocationCache[Workload]):
+class PodDirectory(AllocationCache):
     def __init__(self, ask: Callable[[], bytes], fresh_for_seconds: float) -> None:
         super().__init__(fresh_for_seconds)
         self._ask = ask
 
-    def refresh(self, at: Moment) -> None:
+    def refresh(self, at: Moment, booted_at: float | None = None) -> tuple[str, ...]:  # noqa: ARG002 - Scheduler
         try:
             self.keep(parse_holders(self._ask()), at)
         except ValueError as error:
             raise HostReadFailed("malformed", SERVICE, str(error)) from error
+        return ()
 
 
 def kubelet(socket: Path, deadline_seconds: float = DEADLINE_SECONDS) -> Callable[[], bytes]:
@@ -94,19 +94,16 @@ def kubelet(socket: Path, deadline_seconds: float = DEADLINE_SECONDS) -> Callabl
     return ask
 
 
-def parse_holders(response: bytes) -> Mapping[str, frozenset[Workload]]:
-    """Parse a serialized ListPodResourcesResponse into containers by NVIDIA device.
+def parse_holders(response: bytes) -> Iterator[tuple[str, Holder]]:
+    """Parse a serialized ListPodResourcesResponse into NVIDIA devices and the containers that hold them.
 
     A device is a UUID, or DRA's `dra_name`. A replica of a time-sliced GPU (``GPU-…::3``) counts as the GPU.
     """
-    allocations: dict[str, set[Workload]] = {}
     for pod in _messages(response, _POD_RESOURCES):
         name, namespace = _text(pod, _POD_NAME), _text(pod, _POD_NAMESPACE)
         for container in _messages(pod, _POD_CONTAINERS):
-            workload = Workload(name, namespace, _text(container, _CONTAINER_NAME))
-            for device in (*_plugin_devices(container), *_claimed_devices(container)):
-                allocations.setdefault(device, set()).add(workload)
-    return {device: frozenset(workloads) for device, workloads in allocations.items()}
+            holder = Holder(name, namespace, _text(container, _CONTAINER_NAME))
+            yield from ((device, holder) for device in (*_plugin_devices(container), *_claimed_devices(container)))
 
 
 def _plugin_devices(container: bytes) -> Iterator[str]:
@@ -173,9 +170,9 @@ def _text(message: bytes, number: int) -> str:
 
 
 def read_pod_names(round_: HostRound) -> None:
-    """Refresh the machine's PodNames; produces no samples."""
+    """Refresh the machine's data of the kubelet; produces no samples."""
     if round_.machine.pods is not None:
-        round_.machine.pods.refresh(round_.at)
+        round_.failures.extend(round_.machine.pods.refresh(round_.at, None))
 
 
 POD_NAMES = HostCollector(
@@ -268,32 +265,23 @@ class WorkloadFinder:
             return known or NO_WORKLOAD
         held = self._of_instances.get(process.instances)
         if held is None:
-            held = self._of_instances[process.instances] = self._held(process.instances, machine.pods)
+            # Of a GPU in MIG mode, DRA names only the GPU.
+            at, devices = self._gpu.at, {self._mig_uuids.get(each, "") for each in process.instances}
+            holders = machine.pods.holders(devices, at) or machine.pods.holders(self._whole_gpu, at)
+            held = self._of_instances[process.instances] = in_common(holders)
         return held
 
-    def _held(self, instances: frozenset[tuple[int, int]], pods: PodNames) -> Workload:
-        """What all allocations of the GPU, or of these MIG instances, have in common."""
-        at = self._gpu.at
-        return in_common(pods.allocations(self._devices(instances), at) or pods.allocations(self._claimed, at))
-
     @cached_property
-    def _claimed(self) -> frozenset[str]:
-        minor = read_minor_number(self._gpu.inquiry)
-        return frozenset() if minor is None else frozenset({dra_name(minor)})
-
-    def _devices(self, instances: frozenset[tuple[int, int]]) -> frozenset[str]:
-        if not instances:
-            return frozenset({self._gpu.inquiry.device.uuid})
-        return frozenset(self._mig_uuids[each] for each in instances if each in self._mig_uuids)
+    def _whole_gpu(self) -> frozenset[str]:
+        return names_of(self._gpu.inquiry)
 
     @cached_property
     def _mig_uuids(self) -> Mapping[tuple[int, int], str]:
         return read_mig_uuids(self._gpu.inquiry)
 
 
-def in_common(workloads: Collection[Workload]) -> Workload:
-    """What all workloads have in common: the container, else the pod, else nothing."""
-    if len(workloads) == 1:
-        return next(iter(workloads))
-    pods = {(workload.pod, workload.namespace) for workload in workloads}
-    return Workload(*pods.pop(), container="") if len(pods) == 1 else NO_WORKLOAD
+def in_common(holders: Collection[Holder]) -> Workload:
+    """What all holders have in common: the container, else the pod, else nothing."""
+    pods = {(each.pod, each.namespace) for each in holders}
+    containers = {each.container for each in holders}
+    return Workload(*pods.pop(), containers.pop() if len(containers) == 1 else "") if len(pods) == 1 else NO_WORKLOAD

@@ -9,14 +9,15 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from gpu_triage.driver.kernel.files import parse_count, parse_cpu_list, read_names
 from gpu_triage.driver.kernel.job_folder import Folder
 from gpu_triage.driver.kernel.procfs import read_boot
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.machine import Moment, SlurmJob, index_name, minor_name
+from gpu_triage.machine import Holder, Moment, index_name, minor_name
 from gpu_triage.options.config import INDEX
 from gpu_triage.read.metrics.contract import HostCollector, HostRound
 from gpu_triage.read.metrics.metric import Tier
@@ -32,14 +33,7 @@ _JOB_ID: Final = re.compile(r"[0-9]{1,10}")
 _UUID: Final = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z/-]{1,100}")
 
 
-class JobFile(NamedTuple):
-    """Content of one file: a job, and its devices named as in `SlurmJobs`."""
-
-    job: SlurmJob
-    devices: frozenset[str]
-
-
-class JobDirectory(AllocationCache[SlurmJob]):
+class JobDirectory(AllocationCache):
     def __init__(self, directory: Path, numbers: str, fresh_for_seconds: float) -> None:
         """`numbers` is INDEX if Slurm numbers GPUs by NVML index, MINOR if by device minor number."""
         super().__init__(fresh_for_seconds)
@@ -51,60 +45,52 @@ class JobDirectory(AllocationCache[SlurmJob]):
         if names is None:
             raise HostReadFailed("missing", self._directory, "no such folder; the prolog should make it")
         failures: list[str] = []
-        found: dict[str, set[SlurmJob]] = {}
         mine = [name for name in names if name.endswith(SUFFIX) or name.isdecimal()]
         if len(mine) > MAX_FILES:
             failures.append("too_many_jobs")
-        for entry in self._files(mine[:MAX_FILES], booted_at, failures):
-            for device in entry.devices:
-                found.setdefault(device, set()).add(entry.job)
-        self.keep({device: frozenset(jobs) for device, jobs in found.items()}, at)
+        self.keep(self._held(mine[:MAX_FILES], booted_at, failures), at)
         return tuple(failures)
 
-    def _files(self, names: list[str], booted_at: float | None, failures: list[str]) -> Iterator[JobFile]:
+    def _held(self, names: list[str], booted_at: float | None, failures: list[str]) -> Iterator[tuple[str, Holder]]:
         try:
             folder = Folder(self._directory)
         except OSError as error:
             raise HostReadFailed("io_error", self._directory, error.strerror or str(error)) from error
-        try:
+        with closing(folder):
             for name in names:
                 try:
-                    text = _read(folder, name, booted_at)
-                    if text is None:
-                        continue
-                    yield from parse_list(name, text) if name.isdecimal() else [parse_file(text, self._named)]
+                    if (text := _read(folder, name, booted_at)) is not None:
+                        yield from parse_list(name, text) if name.isdecimal() else parse_file(text, self._named)
+                except FileNotFoundError:
+                    pass  # removed by the epilog since we listed the folder
+                except OSError as error:
+                    failures.append("no_permission" if isinstance(error, PermissionError) else "io_error")
                 except HostReadFailed as failed:
                     failures.append(failed.reason)
                 except ValueError:
                     failures.append("malformed")
-        finally:
-            folder.close()
 
 
 def _read(folder: Folder, name: str, booted_at: float | None) -> str | None:
-    """Read a file; None if it no longer exists or is older than the boot."""
+    """Read a file; None if it is older than the boot."""
+    descriptor = folder.open(name)
     try:
-        descriptor = folder.open(name)
-        try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise HostReadFailed("malformed", name, "no regular file")
-            if status.st_size > MAX_BYTES:
-                raise HostReadFailed("too_large", name, f"more than {MAX_BYTES} bytes")
-            if booted_at is not None and status.st_mtime < booted_at:
-                return None
-            return os.read(descriptor, MAX_BYTES).decode("utf-8", "replace")
-        finally:
-            os.close(descriptor)
-    except FileNotFoundError:
-        return None  # removed by the epilog since we listed the folder
-    except OSError as error:
-        reason = "no_permission" if isinstance(error, PermissionError) else "io_error"
-        raise HostReadFailed(reason, name, error.strerror or "") from error
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError(f"{name} is no regular file")
+        if status.st_size > MAX_BYTES:
+            raise HostReadFailed("too_large", name, f"more than {MAX_BYTES} bytes")
+        if booted_at is not None and status.st_mtime < booted_at:
+            return None
+        return os.read(descriptor, MAX_BYTES).decode("utf-8", "replace")
+    finally:
+        os.close(descriptor)
 
 
-def parse_file(text: str, named: Callable[[int], str]) -> JobFile:
+def parse_file(text: str, named: Callable[[int], str]) -> Iterator[tuple[str, Holder]]:
     """Parse a ``*.job`` file: lines ``NAME=value``, as in the prolog's environment; the first of each name counts.
+
+    Yields its devices, by UUID or as `named` by number, with the job.
 
     ``SLURM_JOB_ID`` and ``SLURM_JOB_GPUS`` are required, ``SLURM_JOB_USER`` and ``SLURM_JOB_ACCOUNT`` optional. If
     ``CUDA_VISIBLE_DEVICES`` contains UUIDs, as Slurm writes for MIG devices, it takes precedence over the numbers.
@@ -118,21 +104,20 @@ def parse_file(text: str, named: Callable[[int], str]) -> JobFile:
     devices = frozenset(_devices(numbers, named))
     if not devices:
         raise ValueError("no GPU")
-    return JobFile(job, devices)
+    yield from ((device, job) for device in devices)
 
 
-def parse_list(name: str, text: str) -> Iterator[JobFile]:
+def parse_list(name: str, text: str) -> Iterator[tuple[str, Holder]]:
     """Parse a file in dcgm-exporter's format: the file name is a GPU index, each line a job number."""
-    device = frozenset({index_name(parse_count(name))})
     for line in text.split("\n"):
         if line.strip():
-            yield JobFile(_job(line.strip(), "", ""), device)
+            yield index_name(parse_count(name)), _job(line.strip(), "", "")
 
 
-def _job(number: str, user: str, account: str) -> SlurmJob:
+def _job(number: str, user: str, account: str) -> Holder:
     if not _JOB_ID.fullmatch(number):
         raise ValueError(f"{number[:40]!r} is not a job number")
-    return SlurmJob(number, user[:_LONGEST_NAME], account[:_LONGEST_NAME])
+    return Holder(slurm_job_id=number, user=user[:_LONGEST_NAME], account=account[:_LONGEST_NAME])
 
 
 def _devices(text: str, named: Callable[[int], str]) -> Iterator[str]:
@@ -144,7 +129,7 @@ def _devices(text: str, named: Callable[[int], str]) -> Iterator[str]:
 
 
 def read_slurm_jobs(round_: HostRound) -> None:
-    """Refresh the machine's SlurmJobs; produces no samples."""
+    """Refresh the machine's data of Slurm; produces no samples."""
     machine = round_.machine
     if machine.slurm is not None:
         round_.failures.extend(machine.slurm.refresh(round_.at, read_boot(machine.procfs).began_at))

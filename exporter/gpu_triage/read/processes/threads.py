@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 from gpu_triage.driver.kernel.files import parse_file, text_of
 from gpu_triage.driver.kernel.procfs import RUNNING, UNINTERRUPTIBLE, ProcessStat, read_process_stat, thread_numbers
@@ -85,20 +85,17 @@ class ThreadsReading:
     busiest: Annotated[BusiestThread | None, Each("pid", "name")]
 
 
-@dataclass(slots=True)
-class _Thread:
-    """State of a sampled thread: its CPU ticks, when they were read, and its CPU share over the last rounds.
+class _Thread(NamedTuple):
+    """State of a sampled thread, and its CPU share over the last rounds; None in the first.
 
     The share covers the rounds of the last `_AVERAGED_SECONDS`, or all of a newer thread: of many threads, some are
     busy throughout a single round, and one of them is what the job waits for only if it stays that busy.
     """
 
-    ticks: int
-    at: float
     name: str
-    rounds: tuple[tuple[int, float], ...]  # ticks, and when they were read, oldest first
-    ratio: float | None = None
-    blocked: bool = False
+    rounds: tuple[tuple[int, float], ...]  # CPU ticks, and when they were read, oldest first
+    ratio: float | None
+    blocked: bool
 
 
 class ThreadsReader:
@@ -180,19 +177,17 @@ class ThreadsReader:
             self._next = (self._next + 1) % len(self._known)
 
     def _note(self, key: tuple[int, int], stat: ProcessStat, now: float) -> None:
-        known = self._threads.get(key)
+        rounds, ratio = self._threads[key].rounds if key in self._threads else (), None
+        if rounds and (stat.ticks < rounds[-1][0] or now <= rounds[-1][1]):
+            rounds = ()  # another thread with its number
+        while len(rounds) > 1 and now - rounds[1][1] >= _AVERAGED_SECONDS:
+            rounds = rounds[1:]
+        if rounds:
+            ticks, at = rounds[0]
+            ratio = min(1.0, (stat.ticks - ticks) / os.sysconf("SC_CLK_TCK") / (now - at))
+            self._main_ticks += stat.ticks - rounds[-1][0] if key in self._mains else 0
         blocked = stat.state == UNINTERRUPTIBLE
-        if known is None or stat.ticks < known.ticks or now <= known.at:
-            self._threads[key] = _Thread(stat.ticks, now, stat.name, ((stat.ticks, now),), blocked=blocked)
-            return
-        if key in self._mains:
-            self._main_ticks += stat.ticks - known.ticks
-        while len(known.rounds) > 1 and now - known.rounds[1][1] >= _AVERAGED_SECONDS:
-            known.rounds = known.rounds[1:]
-        ticks, at = known.rounds[0]
-        known.ratio = min(1.0, (stat.ticks - ticks) / os.sysconf("SC_CLK_TCK") / (now - at))
-        known.rounds = (*known.rounds, (stat.ticks, now))
-        known.ticks, known.at, known.name, known.blocked = stat.ticks, now, stat.name, blocked
+        self._threads[key] = _Thread(stat.name, (*rounds, (stat.ticks, now)), ratio, blocked)
 
     def _count(self, running: float, blocked: Mapping[str, float], now: float) -> None:
         seconds = 0.0 if self._at is None else min(now - self._at, _LONGEST_ROUND_SECONDS)
@@ -207,7 +202,7 @@ class ThreadsReader:
         found = (
             BusiestThread(pid, each.name, each.ratio)
             for (pid, _), each in self._threads.items()
-            if each.ratio is not None and now - each.at <= _FRESH_SECONDS and not _POLLS.fullmatch(each.name)
+            if each.ratio is not None and now - each.rounds[-1][1] <= _FRESH_SECONDS and not _POLLS.fullmatch(each.name)
         )
         return max(found, key=lambda each: (each.ratio, -each.pid), default=None)
 

@@ -105,33 +105,29 @@ class ProcessVitalsReader:
 
         State of PIDs not in `stats` is dropped. Source: ``/proc/PID/{stat,task,wchan}``.
         """
-        known, self._known = self._known, {}
-        found: dict[int, ProcessVitals] = {}
-        for pid, stat in stats.items():
-            if stat is None:
-                continue
-            folder = f"{procfs}/{pid}"
-            before = known.get(pid)
-            if before is None or before.started != stat.started_ticks:
-                before = _Known(stat.started_ticks, at.monotonic, {})
-            self._known[pid] = before
-            self._note_waits(folder, pid, stat, before, at)
-            found[pid] = self._vitals(procfs, pid, stat, before, at)
-        return found
-
-    def _vitals(self, procfs: Path, pid: int, stat: ProcessStat, known: _Known, at: Moment) -> ProcessVitals:
         if self._boot_at is None:
             # Read once: the kernel recomputes it whenever the wall clock is adjusted.
             self._boot_at = read_boot(procfs).began_at
         hertz = os.sysconf("SC_CLK_TCK")
-        known.cpu_ticks = max(known.cpu_ticks, stat.ticks)
-        return ProcessVitals(
-            cpu_seconds=known.cpu_ticks / hertz,
-            resident_bytes=stat.resident_pages * os.sysconf("SC_PAGESIZE"),
-            threads=stat.threads,
-            started_at=None if self._boot_at is None else self._boot_at + stat.started_ticks / hertz,
-            blocked=self._blocked(f"{procfs}/{pid}", known.waits, at),
-        )
+        before, self._known = self._known, {}
+        found: dict[int, ProcessVitals] = {}
+        for pid, stat in stats.items():
+            if stat is None:
+                continue
+            known = before.get(pid)
+            if known is None or known.started != stat.started_ticks:
+                known = _Known(stat.started_ticks, at.monotonic, {})
+            self._known[pid] = known
+            self._note_waits(f"{procfs}/{pid}", pid, stat, known, at)
+            known.cpu_ticks = max(known.cpu_ticks, stat.ticks)
+            found[pid] = ProcessVitals(
+                cpu_seconds=known.cpu_ticks / hertz,
+                resident_bytes=stat.resident_pages * os.sysconf("SC_PAGESIZE"),
+                threads=stat.threads,
+                started_at=None if self._boot_at is None else self._boot_at + stat.started_ticks / hertz,
+                blocked=self._blocked(f"{procfs}/{pid}", known.waits, at),
+            )
+        return found
 
     def _note_waits(self, folder: str, pid: int, stat: ProcessStat, known: _Known, at: Moment) -> None:
         waiting = {pid} if stat.state == UNINTERRUPTIBLE else set()
@@ -139,7 +135,8 @@ class ProcessVitalsReader:
         if at.monotonic - known.looked_at >= _LOOK_SECONDS:
             known.looked_at = at.monotonic
             others |= set(thread_numbers(folder)[:_MOST_THREADS]) - {pid}
-        waiting |= {thread for thread in others if _is_uninterruptible(folder, thread)}
+        stats = ((thread, read_process_stat(f"{folder}/task/{thread}")) for thread in others)
+        waiting |= {thread for thread, each in stats if each is not None and each.state == UNINTERRUPTIBLE}
         waits: dict[int, _Wait] = {}
         for thread in sorted(waiting, key=lambda each: (each not in known.waits, each))[:_MOST_HANGING]:
             switches = _switches(folder, thread)
@@ -154,11 +151,6 @@ class ProcessVitalsReader:
             return None
         thread, wait = longest
         return BlockedThread(self._walls.of(wait.since, at), wait_channel(f"{folder}/task/{thread}"))
-
-
-def _is_uninterruptible(folder: str, thread: int) -> bool:
-    stat = read_process_stat(f"{folder}/task/{thread}")
-    return stat is not None and stat.state == UNINTERRUPTIBLE
 
 
 def wait_channel(folder: str) -> str:

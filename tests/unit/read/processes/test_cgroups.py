@@ -11,17 +11,18 @@ from pathlib import Path
 
 import pynvml
 import pytest
+from tests.gathered import every
 from tests.host_tree import HostTree
 from tests.kubelet import Claim, Held, response
 from tests.nvml_bench import BenchMaker
 
 from gpu_triage.driver.kernel.cgroups import CgroupFolders, parse_membership
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.machine import Moment, PodNames, SlurmJob, SlurmJobs, index_name, minor_name, real_machine
+from gpu_triage.machine import Holder, Moment, Scheduler, index_name, minor_name, real_machine
 from gpu_triage.options.config import INDEX, MINOR
 from gpu_triage.read.metrics.contract import GpuLabels, GpuRound
 from gpu_triage.read.processes import slurm_jobs
-from gpu_triage.read.processes.allocation import AllocationReader, GpuAllocation, render
+from gpu_triage.read.processes.allocation import AllocationReader, render
 from gpu_triage.read.processes.cgroup_limits import (
     CgroupReading,
     CgroupsReader,
@@ -31,7 +32,7 @@ from gpu_triage.read.processes.cgroup_limits import (
 )
 from gpu_triage.read.processes.facts import Owner, ProcessFacts, job_level
 from gpu_triage.read.processes.pods import PodDirectory
-from gpu_triage.read.processes.slurm_jobs import JobDirectory, JobFile, parse_file, parse_list
+from gpu_triage.read.processes.slurm_jobs import JobDirectory, parse_file, parse_list
 from gpu_triage_simulator import load_scenario
 
 PID = 4242
@@ -242,7 +243,7 @@ SLURM_JOB_ACCOUNT=physics
 SLURM_JOB_GPUS=0,1
 CUDA_VISIBLE_DEVICES=0,1
 """
-ALICE = SlurmJob("4242", "alice", "physics")
+ALICE = Holder(slurm_job_id="4242", user="alice", account="physics")
 MIG = "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f"
 OTHER_MIG = "MIG-5f1e6b2a-0d77-5a9c-8a4e-1f2d3c4b5a69"
 
@@ -255,9 +256,9 @@ def at(seconds: float) -> Moment:
     ("text", "job", "devices"),
     [
         (TWO_GPUS, ALICE, {index_name(0), index_name(1)}),
-        ("SLURM_JOB_ID=7\nSLURM_JOB_GPUS=3", SlurmJob("7", "", ""), {index_name(3)}),
-        ("SLURM_JOB_ID=7\nSLURM_JOB_GPUS=0-2,7\n\n", SlurmJob("7", "", ""), {index_name(n) for n in (0, 1, 2, 7)}),
-        ('SLURM_JOB_ID="7"\r\nSLURM_JOB_GPUS="3"\r\n', SlurmJob("7", "", ""), {index_name(3)}),
+        ("SLURM_JOB_ID=7\nSLURM_JOB_GPUS=3", Holder(slurm_job_id="7"), {index_name(3)}),
+        ("SLURM_JOB_ID=7\nSLURM_JOB_GPUS=0-2,7\n\n", Holder(slurm_job_id="7"), {index_name(n) for n in (0, 1, 2, 7)}),
+        ('SLURM_JOB_ID="7"\r\nSLURM_JOB_GPUS="3"\r\n', Holder(slurm_job_id="7"), {index_name(3)}),
         (f"CUDA_VISIBLE_DEVICES={MIG},{OTHER_MIG}\n{TWO_GPUS}", ALICE, {MIG, OTHER_MIG}),
         (f"CUDA_VISIBLE_DEVICES={MIG},5\n{TWO_GPUS}", ALICE, {MIG, index_name(5)}),
         (f"CUDA_VISIBLE_DEVICES=NoDevFiles\n{TWO_GPUS}", ALICE, {index_name(0), index_name(1)}),
@@ -266,8 +267,8 @@ def at(seconds: float) -> Moment:
         (f"{TWO_GPUS}{TWO_GPUS.replace('alice', 'bob').replace('4242', '7')}", ALICE, {index_name(0), index_name(1)}),
     ],
 )
-def test_a_job_and_its_gpus_are_read_as_the_prolog_has_them(text: str, job: SlurmJob, devices: set[str]) -> None:
-    assert parse_file(text, index_name) == JobFile(job, frozenset(devices))
+def test_a_job_and_its_gpus_are_read_as_the_prolog_has_them(text: str, job: Holder, devices: set[str]) -> None:
+    assert set(parse_file(text, index_name)) == {(device, job) for device in every(devices)}
 
 
 @pytest.mark.parametrize(
@@ -279,12 +280,12 @@ def test_a_job_and_its_gpus_are_read_as_the_prolog_has_them(text: str, job: Slur
 )
 def test_a_file_that_names_no_job_or_no_gpu_is_malformed(text: str) -> None:
     with pytest.raises(ValueError, match="no"):
-        parse_file(text, index_name)
+        list(parse_file(text, index_name))
 
 
 def test_a_file_for_dcgm_exporter_lists_the_jobs_of_the_gpu_it_is_named_after() -> None:
-    jobs = [JobFile(SlurmJob(number, "", ""), frozenset({index_name(3)})) for number in ("4242", "4243")]
-    assert list(parse_list("3", "4242\n\n4243\n")) == jobs
+    jobs = [Holder(slurm_job_id=number) for number in ("4242", "4243")]
+    assert list(parse_list("3", "4242\n\n4243\n")) == [(index_name(3), job) for job in jobs]
     with pytest.raises(ValueError, match="is not a job number"):
         list(parse_list("3", "host-job-0\n"))
 
@@ -298,10 +299,10 @@ def test_jobs_are_found_by_what_slurm_calls_their_gpus(tmp_path: Path) -> None:
     by_index, by_minor = (JobDirectory(tmp_path, numbers, 15.0) for numbers in (INDEX, MINOR))
     for jobs in (by_index, by_minor):
         assert jobs.refresh(at(0.0), None) == ()
-    assert by_index.allocations({index_name(0), minor_name(5)}, at(0.0)) == {ALICE}
-    assert by_index.allocations({index_name(1)}, at(0.0)) == {ALICE, SlurmJob("77", "", "")}
-    assert by_minor.allocations({index_name(5), minor_name(0)}, at(0.0)) == {ALICE}
-    assert by_index.allocations({minor_name(0)}, at(0.0)) == frozenset()
+    assert by_index.holders({index_name(0), minor_name(5)}, at(0.0)) == {ALICE}
+    assert by_index.holders({index_name(1)}, at(0.0)) == {ALICE, Holder(slurm_job_id="77")}
+    assert by_minor.holders({index_name(5), minor_name(0)}, at(0.0)) == {ALICE}
+    assert by_index.holders({minor_name(0)}, at(0.0)) == frozenset()
 
 
 def test_a_job_ends_with_its_file_and_jobs_that_were_not_read_again_are_withdrawn(tmp_path: Path) -> None:
@@ -310,11 +311,11 @@ def test_a_job_ends_with_its_file_and_jobs_that_were_not_read_again_are_withdraw
     jobs = JobDirectory(tmp_path, INDEX, 15.0)
     assert not jobs.known(at(0.0))
     jobs.refresh(at(0.0), None)
-    assert (jobs.allocations({index_name(0)}, at(15.0)), jobs.known(at(15.0))) == (frozenset({ALICE}), True)
-    assert (jobs.allocations({index_name(0)}, at(15.1)), jobs.known(at(15.1))) == (frozenset(), False)
+    assert (jobs.holders({index_name(0)}, at(15.0)), jobs.known(at(15.0))) == (frozenset({ALICE}), True)
+    assert (jobs.holders({index_name(0)}, at(15.1)), jobs.known(at(15.1))) == (frozenset(), False)
     file.unlink()
     jobs.refresh(at(20.0), None)
-    assert (jobs.allocations({index_name(0)}, at(20.0)), jobs.known(at(20.0))) == (frozenset(), True)
+    assert (jobs.holders({index_name(0)}, at(20.0)), jobs.known(at(20.0))) == (frozenset(), True)
 
 
 def test_a_file_from_before_the_boot_is_of_a_job_that_the_reboot_ended(tmp_path: Path) -> None:
@@ -323,9 +324,9 @@ def test_a_file_from_before_the_boot_is_of_a_job_that_the_reboot_ended(tmp_path:
     os.utime(file, (1000.0, 1000.0))
     jobs = JobDirectory(tmp_path, INDEX, 15.0)
     jobs.refresh(at(0.0), 999.0)
-    assert jobs.allocations({index_name(0)}, at(0.0)) == {ALICE}
+    assert jobs.holders({index_name(0)}, at(0.0)) == {ALICE}
     jobs.refresh(at(0.0), 1001.0)
-    assert jobs.allocations({index_name(0)}, at(0.0)) == frozenset()
+    assert jobs.holders({index_name(0)}, at(0.0)) == frozenset()
 
 
 def test_a_file_that_cannot_be_used_costs_its_own_job_only(tmp_path: Path) -> None:
@@ -337,7 +338,7 @@ def test_a_file_that_cannot_be_used_costs_its_own_job_only(tmp_path: Path) -> No
     (tmp_path / "5.job").symlink_to("/etc/passwd")
     jobs = JobDirectory(tmp_path, INDEX, 15.0)
     assert jobs.refresh(at(0.0), None) == ("malformed", "too_large", "malformed", "malformed", "io_error")
-    assert jobs.allocations({index_name(0)}, at(0.0)) == {ALICE}
+    assert jobs.holders({index_name(0)}, at(0.0)) == {ALICE}
 
 
 def test_a_folder_that_is_not_there_is_no_folder_without_jobs(tmp_path: Path) -> None:
@@ -357,10 +358,10 @@ def kubelet(*held: Held) -> PodDirectory:
     return PodDirectory(lambda: response(*held), 15.0)
 
 
-def asked(round_: GpuRound, pods: PodNames | None = None, slurm: SlurmJobs | None = None) -> GpuRound:
+def asked(round_: GpuRound, pods: Scheduler | None = None, slurm: Scheduler | None = None) -> GpuRound:
     """A round on a host of these schedulers, which have answered just now."""
     if pods is not None:
-        pods.refresh(round_.at)
+        pods.refresh(round_.at, None)
     if slurm is not None:
         slurm.refresh(round_.at, None)
     return dataclasses.replace(round_, machine=dataclasses.replace(round_.machine, pods=pods, slurm=slurm))
@@ -384,15 +385,13 @@ def test_holders_of_a_gpu(bench: BenchMaker, pods: PodDirectory | None, gpu: int
     assert [(sample.labels[2:], sample.value) for sample in render(reading, LABELS)] == [(each, value) for each in told]
 
 
-def test_a_claim_is_found_by_the_minor_number_which_is_asked_for_once(bench: BenchMaker) -> None:
+def test_a_claim_is_found_by_the_minor_number(bench: BenchMaker) -> None:
     scenario = load_scenario("h100-8")
     gpus = (dataclasses.replace(scenario.gpus[0], minor_number=5), *scenario.gpus[1:])
     claim = Held("dra", "n", "c", (), claims=(Claim("gpu.nvidia.com", "gpu-5", ""),))
     rounds = bench(dataclasses.replace(scenario, gpus=gpus))
-    reader, pods = AllocationReader(), kubelet(claim)
-    first, second = asked(rounds.at(1), pods), asked(rounds.at(6), pods)
-    assert reader.read(first).allocations == reader.read(second).allocations == (GpuAllocation("", "dra", "n", "c"),)
-    assert second.inquiry.answered < first.inquiry.answered
+    reading = AllocationReader().read(asked(rounds.at(1), kubelet(claim)))
+    assert reading.allocations == (("", Holder("dra", "n", "c")),)
 
 
 @pytest.mark.parametrize(("numbers", "gpu"), [(INDEX, 1), (MINOR, 3)])
@@ -404,7 +403,7 @@ def test_a_job_is_found_by_slurms_number_of_the_gpu(bench: BenchMaker, tmp_path:
     rounds = bench(dataclasses.replace(scenario, gpus=gpus))
     for index in range(4):
         round_ = asked(rounds.at(1, gpu=index), slurm=JobDirectory(tmp_path, numbers, 15.0))
-        held = (GpuAllocation(slurm_job_id="42", user="alice"),) if index == gpu else ()
+        held = (("", Holder(slurm_job_id="42", user="alice")),) if index == gpu else ()
         assert AllocationReader().read(round_).allocations == held
 
 
@@ -414,7 +413,7 @@ def test_a_pod_on_a_mig_device_holds_that_device(bench: BenchMaker) -> None:
     handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(round_.inquiry.device.handle, 0)
     uuid = pynvml.nvmlDeviceGetUUID(handle)
     reading = AllocationReader().read(asked(round_, kubelet(Held("mig", "n", "c", (uuid,)))))
-    assert reading.allocations == (GpuAllocation(uuid, "mig", "n", "c"),)
+    assert reading.allocations == ((uuid, Holder("mig", "n", "c")),)
 
 
 def test_who_does_not_answer_may_have_given_the_gpu_away(bench: BenchMaker, tmp_path: Path) -> None:
@@ -423,7 +422,7 @@ def test_who_does_not_answer_may_have_given_the_gpu_away(bench: BenchMaker, tmp_
     rounds = bench("h100-8")
     with pytest.raises(HostReadFailed):
         missing.refresh(Moment(0.0, 0.0), None)
-    for held, allocations in (((), None), ((TRAINER,), (GpuAllocation("", "train-0", "research", "trainer"),))):
+    for held, allocations in (((), None), ((TRAINER,), (("", Holder("train-0", "research", "trainer")),))):
         pods = kubelet(*held)
         pods.refresh(rounds.at(1).at)
         machine = dataclasses.replace(rounds.machine, pods=pods, slurm=missing)

@@ -8,13 +8,13 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.kubelet import Claim, Held, kubelet, response
 from tests.rig import Rig, only, pair, three
 
 from gpu_triage.errors import ConfigError, HostReadFailed
-from gpu_triage.machine import Moment, Workload, dra_name
+from gpu_triage.machine import Holder, Moment, Workload, dra_name
 from gpu_triage.options.config import Config
 from gpu_triage.read.processes import pods as pod_resources
 from gpu_triage.read.processes.pods import (
@@ -33,10 +33,7 @@ pytestmark = pytest.mark.slow
 GPU = "GPU-7c963d6b-0fa3-bd71-22a1-4e40dbd03047"
 OTHER = "GPU-5cf2f180-be81-b6eb-2ba5-343d3f7c76e5"
 MIG = "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f"
-TRAINER = Workload("train-0", "research", "trainer")
-WORDS = st.text(st.characters(codec="utf-8"), max_size=20)
-DEVICES = st.lists(st.sampled_from([GPU, OTHER, MIG, f"{GPU}::3", f"{OTHER}::0", "nvidia0", "sriov", ""]), max_size=4)
-HELD = st.builds(Held, WORDS, WORDS, WORDS, DEVICES.map(tuple), WORDS)
+TRAINER = Holder("train-0", "research", "trainer")
 
 
 def at(seconds: float) -> Moment:
@@ -51,7 +48,7 @@ def test_a_kubelet_is_asked_over_its_socket(tmp_path: Path) -> None:
     socket = tmp_path / "kubelet.sock"
     answer = response(Held("train-0", "research", "trainer", (GPU,)), Held("web", "default", "nginx", ()))
     with kubelet(socket, lambda: answer):
-        assert parse_holders(ask(socket)) == {GPU: {TRAINER}}
+        assert list(parse_holders(ask(socket))) == [(GPU, TRAINER)]
 
 
 def test_a_kubelet_that_hangs_is_given_up_at_the_deadline(tmp_path: Path) -> None:
@@ -79,10 +76,8 @@ def test_shares_of_a_gpu_count_as_the_gpu_and_other_devices_do_not_count() -> No
         Held("b", "n", "c", (f"{GPU}::1", MIG), "nvidia.com/mig-1g.10gb"),
         Held("b", "n", "d", ("0000:65:00.2",), "intel.com/sriov"),
     )
-    assert parse_holders(response(*held)) == {
-        GPU: {Workload("a", "n", "c"), Workload("b", "n", "c")},
-        MIG: {Workload("b", "n", "c")},
-    }
+    one, other = Holder("a", "n", "c"), Holder("b", "n", "c")
+    assert list(parse_holders(response(*held))) == [(GPU, one), (GPU, other), (MIG, other)]
 
 
 CLAIM = "k8s.gpu.nvidia.com/claim=9c2f1d44-6f0e-4c55-9a3b-2f6a1f0f7b11-"
@@ -103,14 +98,14 @@ CLAIM = "k8s.gpu.nvidia.com/claim=9c2f1d44-6f0e-4c55-9a3b-2f6a1f0f7b11-"
     ],
 )
 def test_gpus_that_dra_gave_away_are_told_by_their_minor_number(claim: Claim, minor: int | None) -> None:
-    held = parse_holders(response(Held(*TRAINER, (), claims=(claim,))))
-    assert held == ({} if minor is None else {dra_name(minor): {TRAINER}})
+    held = list(parse_holders(response(Held(*TRAINER[:3], (), claims=(claim,)))))
+    assert held == ([] if minor is None else [(dra_name(minor), TRAINER)])
 
 
 def test_fields_that_are_not_known_are_skipped() -> None:
     known = response(Held("train-0", "research", "trainer", (GPU,)))
     unknown = b"\x28\x96\x01" + b"\x31" + bytes(8) + b"\x3d" + bytes(4) + b"\x42\x03abc"
-    assert parse_holders(unknown + known + unknown) == {GPU: {TRAINER}}
+    assert list(parse_holders(unknown + known + unknown)) == [(GPU, TRAINER)]
 
 
 @pytest.mark.parametrize(
@@ -122,45 +117,34 @@ def test_fields_that_are_not_known_are_skipped() -> None:
     ids=["no length", "cut", "no number", "group", "endless number", "cut inside", "no UTF-8"],
 )
 def test_a_broken_answer_is_malformed_and_the_last_one_stays(message: bytes) -> None:
-    answers = [response(Held(*TRAINER, (GPU,))), message]
+    answers = [response(Held(*TRAINER[:3], (GPU,))), message]
     pods = PodDirectory(lambda: answers.pop(0), 15.0)
     pods.refresh(at(0.0))
     with pytest.raises(HostReadFailed, match="malformed"):
         pods.refresh(at(5.0))
-    assert pods.allocations({GPU}, at(5.0)) == {TRAINER}
+    assert pods.holders({GPU}, at(5.0)) == {TRAINER}
 
 
 @pytest.mark.parametrize(
-    ("allocations", "certain"),
+    ("holders", "certain"),
     [
         ([], NO_WORKLOAD),
-        ([TRAINER], TRAINER),
+        ([TRAINER], Workload(*TRAINER[:3])),
         ([TRAINER, TRAINER._replace(container="logger")], Workload("train-0", "research", "")),
         ([TRAINER, TRAINER._replace(namespace="other")], NO_WORKLOAD),
         ([TRAINER, TRAINER._replace(pod="train-1")], NO_WORKLOAD),
     ],
 )
-def test_only_what_all_allocations_have_in_common_is_certain(allocations: list[Workload], certain: Workload) -> None:
-    assert in_common(frozenset(allocations)) == certain
-
-
-@settings(max_examples=30)
-@given(st.lists(HELD, max_size=6))
-def test_answers_made_by_protobuf_are_understood(held: list[Held]) -> None:
-    expected: dict[str, set[Workload]] = {}
-    for entry in held:
-        for device in entry.devices:
-            if device.startswith(("GPU-", "MIG-")):
-                expected.setdefault(device.split("::")[0], set()).add(Workload(*entry[:3]))
-    assert parse_holders(response(*held)) == expected
+def test_only_what_all_holders_have_in_common_is_certain(holders: list[Holder], certain: Workload) -> None:
+    assert in_common(frozenset(holders)) == certain
 
 
 @given(st.binary(), st.integers(0, 80))
 def test_any_bytes_are_an_answer_or_a_value_error(junk: bytes, cut: int) -> None:
-    whole = response(Held(*TRAINER, (GPU,)))
+    whole = response(Held(*TRAINER[:3], (GPU,)))
     for message in (junk, whole[:cut] + junk, whole[:cut] + junk + whole[cut:]):
         with suppress(ValueError):
-            parse_holders(message)
+            list(parse_holders(message))
         with suppress(ValueError):
             list(wire_fields(message))
 
@@ -184,7 +168,7 @@ def running() -> Iterator[tuple[Rig, Kubelet]]:
     collectors = ("power", "processes", "pod_names", "host_cpu", "identity")
     config = only(*collectors, kubernetes_pod_resources_socket=Path("/kubelet.sock"))
     shares = (Held(name, "n", "c", (f"{OTHER}::{number}",)) for number, name in enumerate("ab"))
-    clock, asked = VirtualClock(), Kubelet(Held(*TRAINER, (GPU,)), *shares)
+    clock, asked = VirtualClock(), Kubelet(Held(*TRAINER[:3], (GPU,)), *shares)
     with simulated_machine(three("h100-8"), clock=clock, when_looked_at=True) as simulated:
         simulated.machine = dataclasses.replace(simulated.machine, pods=PodDirectory(asked, 15.0))
         yield Rig(simulated, clock, config), asked
@@ -203,7 +187,7 @@ def test_processes_bear_the_names_of_the_one_container_that_holds_their_gpu(runn
     rig.run(10)
     names = {labels["pid"]: labels["workload_pod"] for labels, _ in rig.series("gpu_process_info", gpu="0")}
     assert (names["41000"], names["41001"]) == ("", "train-0")
-    assert pod_of(rig, "0") == {TRAINER, NO_WORKLOAD}  # one process is outside of any pod
+    assert pod_of(rig, "0") == {TRAINER[:3], NO_WORKLOAD}  # one process is outside of any pod
     assert pod_of(rig, "1") == {NO_WORKLOAD}  # shared by two pods
     assert pod_of(rig, "2") == {NO_WORKLOAD}  # held by none
     assert rig.value("gpu_exporter_collector_success", collector="pod_names") == 1
@@ -214,7 +198,7 @@ def test_a_kubelet_that_fails_costs_the_names_and_is_counted(running: tuple[Rig,
     rig.run(10)
     asked.answer = asked.fails
     rig.run(10)
-    assert pod_of(rig, "0") == {TRAINER}
+    assert pod_of(rig, "0") == {TRAINER[:3]}
     rig.run(20)
     assert pod_of(rig, "0") == {NO_WORKLOAD}
     assert len(rig.series("gpu_process_info")) == 24

@@ -21,10 +21,13 @@ PID = 4242
 WALL = 1_768_435_200.0
 HERTZ = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGESIZE")
-STAT = (
-    "4242 (pt main) thr) {} 1 4242 4242 0 -1 4194560 99887 0 210 0 360000 36000 11 12 20 0 311 0 8812345 "
-    "98765432100 5241001 18446744073709551615 1 1 0 0 0 0 0 16781312 134235898 0 0 0 17 3 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+ANY_STAT = (
+    "{} ({}) {} 1 4242 4242 0 -1 4194560 99887 0 210 0 {} {} 11 12 20 0 311 0 8812345 98765432100 5241001"
+    + " 0" * 28
+    + "\n"
 )
+"""As in proc(5): the number, the name, the state, utime and stime as the 14th and 15th."""
+STAT = ANY_STAT.format(4242, "pt main) thr", "{}", 360000, 36000)
 STATUS = (
     "Name:\tpt main) thr\nState:\tD (disk sleep)\nThreads:\t311\n"
     "voluntary_ctxt_switches:\t{}\nnonvoluntary_ctxt_switches:\t12\n"
@@ -112,7 +115,7 @@ def test_a_later_process_under_the_pid_has_not_hung_yet(host: HostTree) -> None:
 @pytest.mark.parametrize(
     ("channel", "status", "blocked"),
     [
-        # A wait channel that is not told is empty.
+        # A wait channel that is not told is empty. Without ptrace rights the kernel writes 0 (fs/proc/base.c).
         *((name, None, BlockedThread(WALL, "")) for name in ("0", "", "0xffffffff81234567", "a b", "x" * 65, "\x1b")),
         # Without a count of switches nobody knows that a thread hangs.
         *(("nfs", status, None) for status in ("", *(f"voluntary_ctxt_switches:\t{count}\n" for count in (9, "many")))),
@@ -214,8 +217,6 @@ def test_nothing_is_claimed_without_processes_or_accounting(host: HostTree, pids
 
 
 WORKER = 4300
-# Fields of proc(5): the name, the state, utime and stime as the 14th and 15th, processor as the 39th.
-THREAD_STAT = "{} ({}) {} 1 4242 4242 0 -1 4194560 99887 0 210 0 {} {} 11 12 20 0 311 0 8812345 0 0" + " 0" * 28 + "\n"
 
 
 def job_thread(  # noqa: PLR0917 - the fields of a thread
@@ -229,7 +230,7 @@ def job_thread(  # noqa: PLR0917 - the fields of a thread
 ) -> None:
     folder = f"proc/{pid}/task/{tid}"
     ticks = int(seconds * HERTZ)
-    host.write({f"{folder}/stat": THREAD_STAT.format(tid, name, state, ticks - ticks // 4, ticks // 4)})
+    host.write({f"{folder}/stat": ANY_STAT.format(tid, name, state, ticks - ticks // 4, ticks // 4)})
     host.write({f"{folder}/wchan": channel})
 
 
@@ -280,7 +281,7 @@ def test_a_thread_counts_by_its_average_over_ten_seconds_or_more(
     assert ratios[-1] == 0.0
 
 
-@pytest.mark.parametrize("name", ["NCCL Progress 3", "NCCL Service  0", "ucx_progress", "ucs_async"])
+@pytest.mark.parametrize("name", ["NCCL Progress 3", "ucx_progress", "ucs_async"])
 def test_a_thread_that_polls_the_network_does_not_count(host: HostTree, name: str) -> None:
     """NCCL names its threads in src/proxy.cc: "NCCL Progress%2d" with the number of the device."""
     job_thread(host, PID, PID)
@@ -304,20 +305,11 @@ def test_workers_are_children_of_the_process_on_the_gpu(host: HostTree) -> None:
     assert watch.at(5.0).blocked_seconds == {"ptlrpc_set_wait": 10.0}
 
 
-@pytest.mark.parametrize(
-    ("channel", "told", "after", "seconds"),
-    [
-        # Without ptrace rights the kernel writes 0 (fs/proc/base.c, proc_pid_wchan).
-        *((hidden, "", 5.0, 5.0) for hidden in ("0", "", "0xffffffff81234567")),
-        # A pause of the exporter is not a wait of the job.
-        ("nfs_wait", "nfs_wait", 3600.0, 15.0),
-    ],
-)
-def test_waits_by_channel(host: HostTree, channel: str, told: str, after: float, seconds: float) -> None:
-    job_thread(host, PID, PID, state="D", channel=channel)
+def test_a_pause_of_the_exporter_is_not_a_wait_of_the_job(host: HostTree) -> None:
+    job_thread(host, PID, PID, state="D", channel="nfs_wait")
     watch = ThreadWatch(host)
     watch.at(0.0)
-    assert watch.at(after).blocked_seconds == {told: seconds}
+    assert watch.at(3600.0).blocked_seconds == {"nfs_wait": 15.0}
 
 
 def test_many_threads_are_looked_at_by_turns_and_stand_for_the_others(host: HostTree) -> None:

@@ -94,13 +94,6 @@ def test_a_list_that_the_driver_ends_may_be_longer(bench: BenchMaker, listed: in
     assert (reading.truncated, reading.counts["compute"]) == (more, listed)
 
 
-def test_with_no_process_looked_at_nobody_is_said_to_be_well_placed(bench: BenchMaker) -> None:
-    nvml = bench("dual-a10")
-    reading = ProcessesReader(0).read(nvml.round())
-    assert (reading.processes, reading.truncated, reading.counts["compute"]) == ((), 2, 2)
-    assert not reading.locality_known
-
-
 NONE: dict[str, int] = dict.fromkeys(("graphics", "compute_graphics", "mps"), 0)
 NO_MPS = {"compute": 1, "graphics": 0, "compute_graphics": 0}
 MISSING = pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
@@ -185,9 +178,7 @@ def test_a_clock_that_is_set_back_does_not_make_processes_look_idle(bench: Bench
     ("cpus", "locality"),
     [
         ("0-31", Locality.LOCAL),
-        ("5", Locality.LOCAL),
         ("32-63", Locality.REMOTE),
-        ("40", Locality.REMOTE),
         ("30-33", Locality.SPANNING),
         ("0-63", Locality.UNPINNED),
         ("0-255", Locality.UNPINNED),
@@ -202,7 +193,6 @@ def test_a_process_is_where_its_cpus_are(bench: BenchMaker, cpus: str, locality:
 @pytest.mark.parametrize(
     ("distances", "locality", "distance"),
     [
-        ("10 32", Locality.REMOTE, 32),
         ("10 20", Locality.REMOTE, 20),
         ("10 12", Locality.UNKNOWN, None),  # two nodes of one socket: the host has no far side
     ],
@@ -243,37 +233,15 @@ def test_a_process_that_vanished_is_listed_without_facts(bench: BenchMaker) -> N
     assert not reading.locality_known
 
 
-def test_a_list_that_has_not_changed_is_not_parsed_again(bench: BenchMaker) -> None:
-    nvml = bench("h100-8")
-    nvml.answer(LISTS["compute"], lists(*[(101, 30), (102, 20)]))
-    lister = ProcessLister()
+def test_a_list_is_parsed_again_only_if_it_has_changed(bench: BenchMaker) -> None:
+    nvml, lister = listing(bench(), compute=((101, 30), (102, 20))), ProcessLister()
     first = lister.read(nvml.round().inquiry)
-    assert [process.pid for process in first.processes][:2] == [101, 102]
+    assert [process.pid for process in first.processes] == [101, 102]
     assert lister.read(nvml.round().inquiry) is first
-    assert ProcessLister().read(nvml.round().inquiry) == first
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "after",
-    [
-        [(101, 30), (102, 21)],  # one holds more memory
-        [(101, 30), (103, 20)],  # another process in its place
-        [(101, 30)],  # one has ended
-        [(101, 30), (102, 20), (103, 20)],
-        [],
-    ],
-)
-def test_any_change_is_seen_at_once(bench: BenchMaker, after: list[tuple[int, int]]) -> None:
-    nvml = bench("h100-8")
-    nvml.answer(LISTS["compute"], lists((101, 30), (102, 20)))
-    lister = ProcessLister()
-    first = lister.read(nvml.round().inquiry)
-    nvml.answer(LISTS["compute"], lists(*after))
-    second = lister.read(nvml.round().inquiry)
-    assert second != first
-    assert second == ProcessLister().read(nvml.round().inquiry)
-    assert [process.pid for process in second.processes if process.pid < 200] == [pid for pid, _ in after]
+    for after in ([(101, 30), (102, 21)], [(101, 30)], []):
+        nvml.answer(LISTS["compute"], lists(*after))
+        listed = lister.read(nvml.round().inquiry).processes
+        assert [(process.pid, process.memory_bytes) for process in listed] == after
 
 
 RIGHT = DriverPids(procfs=True, memory=True, utilization=True)
@@ -302,11 +270,10 @@ def test_pids_by_driver(
     assert driver_pids(host.procfs, driver) == beside_the_hosts
 
 
-@pytest.mark.parametrize("driver", ["515.43.04", "550.54.14", "580.95.05", None])
-def test_on_the_host_all_pids_are_the_hosts(host: HostTree, driver: str | None) -> None:
+def test_on_the_host_all_pids_are_the_hosts(host: HostTree) -> None:
     host.write({"proc/self/status": "Name:\tgpu-triage\nNSpid:\t812\n"})
     host.link("proc/self/ns/pid", "pid:[4026531836]")
-    assert driver_pids(host.procfs, driver) == RIGHT
+    assert driver_pids(host.procfs, None) == RIGHT
 
 
 def process_in_a_container(nvml: Bench, driver: str, nspid: str) -> ProcessReading:
