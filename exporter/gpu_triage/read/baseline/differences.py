@@ -176,15 +176,13 @@ def changes(recorded: HostFacts, now: HostFacts) -> tuple[Comparison, ...]:
 
 def match(recorded: Iterable[GpuFacts], now: Iterable[GpuFacts]) -> tuple[GpuPair, ...]:
     """Pair the GPUs of both sides by UUID, then by slot; sorted by slot, including missing GPUs."""
+    now = tuple(now)
     before = {gpu.uuid: gpu for gpu in recorded}
-    after = {gpu.uuid: gpu for gpu in now}
-    pairs = [GpuPair(gpu, after[uuid]) for uuid, gpu in before.items() if uuid in after]
-    gone = {gpu.pci_bus_id: gpu for uuid, gpu in before.items() if uuid not in after}
-    for uuid, gpu in after.items():
-        if uuid not in before:
-            pairs.append(GpuPair(gone.pop(gpu.pci_bus_id, None) if gpu.pci_bus_id else None, gpu))
-    matched = {pair.recorded.uuid for pair in pairs if pair.recorded}
-    pairs += [GpuPair(gpu, None) for uuid, gpu in before.items() if uuid not in matched]
+    boards = {gpu.uuid: before.pop(gpu.uuid, None) for gpu in now}
+    slots = {gpu.pci_bus_id: gpu for gpu in before.values() if gpu.pci_bus_id}
+    pairs = [GpuPair(boards[gpu.uuid] or slots.pop(gpu.pci_bus_id, None), gpu) for gpu in now]
+    matched = [pair.recorded for pair in pairs]
+    pairs += [GpuPair(gpu, None) for gpu in before.values() if gpu not in matched]
     return tuple(sorted(pairs, key=lambda pair: (pair.latest.pci_bus_id, pair.latest.uuid)))
 
 
