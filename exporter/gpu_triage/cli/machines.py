@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.simulation import simulated, stepped, virtual_clock
+from gpu_triage.cli.simulation import simulated, virtual_clock
 from gpu_triage.driver.nvml.probe import ProbeProcess
 from gpu_triage.judge.report.report import JudgedHost
 from gpu_triage.log import fields
@@ -74,13 +74,12 @@ def stepped_host(config: Config, stack: ExitStack, last_seconds: float = 0.0) ->
     """
     if not is_made_up(config):
         return live_host(config, stack)
-    config = replace(config, state_directory=None)
+    config, clock = replace(config, state_directory=None), virtual_clock()
     if config.replay is None:
-        made = stepped(config, stack)
+        made = simulated(config, stack, clock)
         return Host(_with_jobs(made.machine, config), made.remembering(config), made.progress)
     from gpu_triage.record.replay import replayed_machine  # noqa: PLC0415 - see above
 
-    clock = virtual_clock()
     replayed = replayed_machine(config.replay, clock=clock, last_seconds=last_seconds or None)
     return Host(stack.enter_context(replayed), config)
 
