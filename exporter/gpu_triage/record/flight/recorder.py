@@ -21,7 +21,7 @@ from gpu_triage.read.exporter.exporter_health import CollectorHealth
 from gpu_triage.read.exporter.flight_recorder import NAME, FlightReading, WrittenRecording
 from gpu_triage.read.metrics.contract import HOST_LABELS, GpuLabels
 from gpu_triage.record.capture import Capture
-from gpu_triage.record.flight.directory import clean_up_unless_written, file_name, refuse_unusable
+from gpu_triage.record.flight.directory import file_name, refuse_unusable
 from gpu_triage.record.flight.process import AGAIN_SECONDS, WRITING_SECONDS, FlightRecording, RecordingWriter
 
 log = logging.getLogger(__name__)
@@ -133,7 +133,6 @@ class FlightRecorder:
         self._last_round_at, self._began_at = self._clock.now(), None
 
     def _run(self) -> None:
-        clean_up_unless_written(self._directory)
         while not self._stopping:
             self._guard(self.round)
             self._woken.wait(INTERVAL_SECONDS)
