@@ -11,16 +11,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.command_line import config_from
-from tests.gathered import every
 
 from gpu_triage.errors import ConfigError
 from gpu_triage.options.config import Config, JudgeOption, LineRate, Origin, Setting, collector_enabled
 from gpu_triage.options.option import MEANINGS, Option
-from gpu_triage.options.option_sources import combined, judge_options_now
+from gpu_triage.options.option_sources import judge_options_now
 from gpu_triage.options.option_table import CollectorSwitch, all_options
 from gpu_triage.options.values import parse_duration, show_duration, split_listen_address, unix_socket_path
 from gpu_triage.read.registry import COLLECTOR_SWITCHES
-from gpu_triage.serve.handbook.reference import configuration_markdown, metrics_markdown
 
 SWITCHES = (
     CollectorSwitch("process", "Processes on each GPU.", default=True),
@@ -236,20 +234,6 @@ def test_flags_variables_and_keys_are_unique() -> None:
     assert MEANINGS.keys() == {option.key for option in all_options(())}
 
 
-def test_the_documentation_has_one_line_for_each_option_and_names_each_switch() -> None:
-    page = configuration_markdown()
-    lines = [line for line in page.splitlines() if line.startswith("- `--")]
-    for option, line in zip(every(all_options(())), lines, strict=True):
-        assert option.synopsis in line
-        assert (option.help or "").rstrip(".") in line.replace("\\", "")
-    (switches,) = re.findall(r"^## Switches of collectors\n(.*?)^## ", page, re.MULTILINE | re.DOTALL)
-    (fixed,) = re.findall(r"turns one off, all but (.*?), and `--no-collector\.host`", " ".join(switches.split()))
-    others = set(re.findall(r"^## (\w+): ", metrics_markdown(), re.MULTILINE)) - set(fixed.split(", "))
-    assert others == {each.name for each in every(COLLECTOR_SWITCHES)}
-    off = {f"collector.{each.name}" for each in COLLECTOR_SWITCHES if not each.default}
-    assert set(re.findall(r"`--(collector\.\w+)`", switches)) == off
-
-
 SCHEDULED = tuple(CollectorSwitch(name, "It.", default=True) for name in ("processes", "allocation", "other"))
 SOCKET = {"GPU_TRIAGE_KUBERNETES_POD_RESOURCES_SOCKET": "/run/kubelet.sock"}
 LOGS = {"GPU_TRIAGE_KUBERNETES_CONTAINER_LOGS": "/var/log/containers"}
@@ -380,12 +364,6 @@ def test_a_mistake_is_answered_with_its_place_and_what_would_be_right(file: Path
     assert file_refusal(file, content).startswith(message)
 
 
-def test_no_object_is_made_of_a_tagged_value(file: Path) -> None:
-    file.write_text("simulate: !!python/object/apply:os.getcwd []")
-    with pytest.raises(ConfigError, match="is a list; write one value"):
-        config_of_file(file)
-
-
 @pytest.fixture
 def judge_file(file: Path) -> Path:
     file.write_text("judge:\n  thermal.hw: {wait: 5m, hold: 15m, share: 20 %}\n  xid.79:\n    wait: 1m\n")
@@ -411,13 +389,6 @@ def test_what_a_files_tables_and_other_sources_say_is_combined_and_the_flag_come
         ("thermal.hw", "wait", "1m", Origin.FLAG, "--judge"),
         ("pcie.aer", "count", "5", Origin.FLAG, "--judge"),
     ]
-
-
-def test_a_scenario_that_is_not_run_by_a_command_says_it_too() -> None:
-    settings = {"judge": Setting(("power.cap.share=0.8",), "the scenario")}
-    (option,) = combined(all_options(()), {Origin.SCENARIO: settings}, Config()).judge
-    assert option == JudgeOption("power.cap", "share", "0.8")
-    assert (option.origin, option.place) == (Origin.SCENARIO, "the scenario")
 
 
 @pytest.mark.parametrize("text", ["", "thermal.hw.wait", "wait=5m", "thermal.hw wait=5m", "=5m"])
@@ -454,11 +425,3 @@ def test_reading_again_takes_the_files_settings_and_leaves_the_others(judge_file
     )
     without_file = config_from(["--judge=thermal.hw.hold=1m"])
     assert judge_options_now(without_file, all_options(())) is without_file.judge
-
-
-@pytest.mark.parametrize("content", ["jugde: {}", "judge: 5", "["])
-def test_a_file_with_a_mistake_is_refused_when_it_is_read_again(judge_file: Path, content: str) -> None:
-    config = config_from([f"--config.file={judge_file}"])
-    judge_file.write_text(content)
-    with pytest.raises(ConfigError, match=str(judge_file)):
-        judge_options_now(config, all_options(()))
