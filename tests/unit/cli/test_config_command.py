@@ -144,23 +144,6 @@ def test_every_mistake_is_a_line_and_the_exit_code_is_2(tmp_path: Path, run: Run
     assert [line.split(":")[0] for line in mistakes(ran)] == ["metrics.exclude", str(broken), str(broken)]
 
 
-def test_an_unusable_option_is_named(tmp_path: Path, run: Run) -> None:
-    path = tmp_path / "config.yml"
-    path.write_text("expect:\n  gpu-count: many\n")
-    ran = run("config", "check", path)
-    (line,) = mistakes(ran)
-    assert (ran.code, "expect.gpu-count: 'many'" in line, str(path) in line) == (2, True, True)
-    assert run("config", "check", "--config.file", path) == ran
-
-
-def test_a_certificate_that_is_not_there_is_a_mistake(tmp_path: Path, run: Run) -> None:
-    web = tmp_path / "web.yml"
-    web.write_text("tls_server_config:\n  cert_file: gone.pem\n  key_file: gone.key\n")
-    ran = run("config", "check", "--web.config.file", web)
-    (line,) = mistakes(ran)
-    assert (ran.code, str(tmp_path / "gone.pem") in line) == (2, True)
-
-
 @pytest.mark.slow
 def test_the_driver_tells_its_versions_and_one_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
     host = StandIn(tmp_path, gpus=1)
