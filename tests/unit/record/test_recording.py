@@ -11,8 +11,8 @@ import pytest
 from tests.gathered import every
 from tests.host_tree import HostTree
 from tests.parts import some
-from tests.recorded import KEY, SECONDS, captured, record, replayed
-from tests.rig import Rig, pair, scenario_with
+from tests.recorded import KEY, SECONDS, captured, record, recorder, replayed
+from tests.rig import pair, scenario_with
 
 from gpu_triage.cli.main import group
 from gpu_triage.cli.measure import judge_recording
@@ -300,16 +300,10 @@ USUAL = ("training-day", "dual-a10", "sick-host")
 def recorded(name: str, at: float, path: Path, seconds: float = RECORDED_SECONDS) -> Report:
     """The last report of an exporter that runs on a scenario until then, and is recorded from its start on."""
     scenario = pair(name) if len(load_scenario(name).gpus) > 2 else load_scenario(name)
-    # Neither what a scheduler says nor what is on disk is recorded.
-    scenario = replace(scenario, incidents=())
-    clock = VirtualClock()
-    with simulated_machine(scenario, clock=clock, starting_at=max(0.0, at - seconds)) as simulated:
-        with captured(replace(simulated.machine, pods=None, slurm=None)) as capture:
-            host = Rig(simulated, clock, Config(), machine=capture.machine)
-            host.run(seconds)
-            write_recording(masked(capture.captured(), Masker(KEY)), path)
-        assert host.judge.latest is not None
-        return host.judge.latest.report
+    with recorder(replace(scenario, incidents=()), at=max(0.0, at - seconds)) as (host, made):
+        host.run(seconds)
+        write_recording(made(Masker(KEY)), path)
+        return host.report
 
 
 def verdicts(report: Report) -> dict[str, object]:
