@@ -5,7 +5,6 @@ import re
 import socket
 import subprocess
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 import yaml
 from deploy.demo.processes import free_port
 from tests.e2e.processes import exporter, wait_for
+from tests.listening import answering
 from tests.rig import scenario_with
 
 NONE, FOUND, UNKNOWN = 0, 1, 2
@@ -30,14 +30,8 @@ def ask(
 
 
 def ask_one_that_answers(repository: Path, severity: str, answer: str) -> subprocess.CompletedProcess[str]:
-    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
-        server.settimeout(30)
-        asked = pool.submit(ask, repository, severity, *server.getsockname())
-        client, _ = server.accept()
-        with client, client.makefile("rb") as request:
-            assert b"\r\n" in iter(request.readline, b"")
-            client.sendall(answer.encode())
-        return asked.result()
+    with answering(answer.encode()) as (url, _):
+        return ask(repository, severity, *url.removeprefix("http://").split(":"))
 
 
 @pytest.fixture(scope="module")

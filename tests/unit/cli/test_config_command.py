@@ -63,30 +63,6 @@ def test_an_error_is_an_exit_code_and_a_line(
     assert code == 70 or len(told.split("\n")) == 2
 
 
-TALK = """
-import sys, click
-from gpu_triage.cli.run import run_cli
-@click.command()
-def talk():
-    sys.stdin.read()
-    for _ in range(100_000): {}
-sys.exit(run_cli(talk, []))
-"""
-
-
-@pytest.mark.parametrize("write", ["click.echo('line')", "sys.stdout.write('line')"])
-def test_without_a_reader_output_ends_without_words(write: str) -> None:
-    pipe = subprocess.PIPE
-    command = [sys.executable, "-c", TALK.format(write)]
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.close()
-        process.stdin.close()  # only now may it write: nobody reads any more
-        assert process.stderr.read() == b""
-
-
 def test_called_with_nothing_the_program_shows_its_help(run: Run) -> None:
     _, out, err = run()
     assert "Usage: gpu-triage" in out + err

@@ -6,13 +6,10 @@ import os
 import pty
 import re
 import select
-import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +17,7 @@ import pytest
 from click import unstyle
 from tests.command_line import Run
 from tests.gathered import every
+from tests.listening import answering
 from tests.one_shot import look_at, with_life
 from tests.rig import pair_with
 from tests.status_server import status_server
@@ -49,27 +47,6 @@ def report() -> Report:
 
 def drawn(report: Report, columns: int | None = None) -> list[str]:
     return unstyle(frame_of(report, "this host", columns)).splitlines()
-
-
-@contextmanager
-def answering(reply: bytes) -> Iterator[tuple[str, list[bytes]]]:
-    """The URL of a server that gives everybody this reply, and what it was asked."""
-    asked: list[bytes] = []
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve() -> None:
-            while True:
-                try:
-                    connection, _ = server.accept()
-                except OSError:
-                    return
-                with connection:
-                    asked.append(connection.recv(65536))
-                    connection.sendall(reply)
-
-        threading.Thread(target=serve, daemon=True).start()
-        yield f"http://127.0.0.1:{server.getsockname()[1]}", asked
-        server.shutdown(socket.SHUT_RDWR)
 
 
 def test_it_draws_the_report_of_check_and_a_row_of_readings_for_each_gpu(report: Report) -> None:
