@@ -121,18 +121,6 @@ def test_a_host_is_where_its_exporter_is_told_that_it_is(
     assert "GPU_TRIAGE_PATH_PROCFS: Directory '/nowhere' does not exist" in err
 
 
-def test_check_and_diff_advise_the_same_about_fewer_lanes(path: Path, run: Run) -> None:
-    assert run("baseline", "write", path, "--simulate", "moved-slot").code == 0
-    host = ("--simulate", "moved-slot", "--simulate-at", "65m", "--format", "json")
-    findings = json.loads(run("check", *host, "--baseline.file", path, "--for", "2s").out)["findings"]
-    assert "baseline.drift" in (each["code"] for each in findings)
-    (decision,) = (each["decision"] for each in findings if each["code"] == "pcie.width")
-    changes = json.loads(run("baseline", "diff", path, *host).out)["changes"]
-    (meaning,) = (each["meaning"] for each in changes if each["field"] == "pcie_width")
-    assert decision.startswith("Reseating does not help")
-    assert decision[:-1] in meaning
-
-
 def accept(run: Run, *arguments: object) -> Ran:
     return run("baseline", "accept", *arguments, "--despite-findings")
 

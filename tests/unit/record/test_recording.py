@@ -211,15 +211,6 @@ def test_an_answer_that_does_not_fit_into_the_callers_memory_is_not_written_ther
     assert small.value == 7
 
 
-def test_the_command_records_what_serve_replays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    target = tmp_path / "report.tar.gz"
-    assert run_cli(group, ["record", str(target), "--for", "1s", "--simulate", "dual-a10"]) == 0
-    assert "answers of NVML" in capsys.readouterr().out
-    with replayed(target) as host:
-        host.run(3)
-        assert host.value("gpu_up", gpu="1") == 1
-
-
 @pytest.mark.parametrize(
     ("target", "seconds"),
     [
