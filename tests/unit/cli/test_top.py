@@ -361,20 +361,12 @@ def test_a_healthy_host_gets_one_calm_line_an_area_and_exit_code_0(run: Run) -> 
     assert rows == [["GPU", "0", *idle], ["GPU", "1", *idle], ["host", "fine"]]
 
 
-def test_a_finding_is_told_with_its_value_meaning_and_action(run: Run) -> None:
+def test_a_short_check_says_what_it_cannot_confirm(run: Run) -> None:
     code, out, _ = run("check", "--simulate", "dual-a10", "--simulate-at", "60m", "--for", "5s")
     assert code == 0
-    said, *width = out[out.index("warning pcie.width  GPU 0") :].splitlines()[:5]
-    assert said == (
-        "warning pcie.width  GPU 0: 8 of 16 lanes under load, at 0000:65:00.0 "
-        "(must last 10 min; then critical: take it out of use)"
-    )
     assert re.search(
         r"\n\n\d+ findings pending: a 5 s check cannot confirm findings that take time\. .*gpu-triage top", out
     )
-    assert [line.split()[0] for line in width] == ["held", "means", "do", "runbook"]
-    assert "SIMULATED" in out.splitlines()[0]
-    assert "\x1b" not in out
 
 
 def test_colors_are_for_terminals(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
