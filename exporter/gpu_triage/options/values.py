@@ -26,9 +26,6 @@ _UNIX = "unix:"
 _LONGEST_UNIX_PATH = 107
 _LONGEST_SHOWN = 60
 
-DURATION: Final = "DURATION"
-"""Placeholder in the help of every option that takes a duration and yields seconds."""
-
 LATEST_SECONDS: Final = 253_402_300_799.0
 """End of the year 9999 in Unix seconds: the latest time that datetime supports."""
 
@@ -167,7 +164,7 @@ def duration(minimum: str, maximum: str) -> TextType:
             raise ValueError(f"{quoted(text)} is out of range; write {between}")
         return seconds
 
-    return TextType(DURATION, parse, show_duration)
+    return TextType("DURATION", parse, show_duration)
 
 
 def whole_number(minimum: int, maximum: int) -> TextType:

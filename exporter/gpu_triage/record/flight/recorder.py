@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from gpu_triage.errors import FlightRecorderError
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.host_judge import Judgment
+from gpu_triage.log import fields
 from gpu_triage.machine import Machine, Moment
 from gpu_triage.read.exporter.exporter_health import CollectorHealth
 from gpu_triage.read.exporter.flight_recorder import NAME, FlightReading, WrittenRecording
@@ -119,7 +120,7 @@ class FlightRecorder:
         self._thread.join(within_seconds)
         if self._thread.is_alive() and (self._writes or self._wanted):
             what = "a recording is still being written; it is lost if its process is killed as well"
-            log.warning(what, extra={"fields": {"directory": str(self._directory)}})
+            log.warning(what, extra=fields(directory=str(self._directory)))
 
     def round(self) -> None:
         """Compress what was answered since the last round, and write a recording if one is pending."""
@@ -177,7 +178,7 @@ class FlightRecorder:
             self._writes = False
         with self._lock:
             self._written.update(dict.fromkeys((each.labels for each in causes), WrittenRecording(name, now.wall)))
-        log.warning("recorded the last minutes", extra={"fields": {"file": name, "finding": causes[0].code}})
+        log.warning("recorded the last minutes", extra=fields(file=name, finding=causes[0].code))
 
     def _attempt(self, act: Callable[[], object]) -> None:
         try:
@@ -197,8 +198,7 @@ class FlightRecorder:
         if lasting:
             self._error = error
         if not lasting or before is None or before.reason != error.reason:
-            fields = {"error": error.reason, "cause": error.detail}
-            log.warning("the flight recorder cannot record", extra={"fields": fields})
+            log.warning("the flight recorder cannot record", extra=fields(error=error.reason, cause=error.detail))
 
 
 def _causes(judgment: Judgment) -> Iterator[Cause]:
