@@ -49,18 +49,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, help="the one random hostile host to play")
 
 
-FIRST_VALUE = "first value"
-"""The property of a test that walks one of README's paths: its commands, and how long they took."""
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what each of README's paths takes."""
-    for report in terminalreporter.getreports("passed"):
-        for name, value in report.user_properties:
-            if name == FIRST_VALUE:
-                terminalreporter.write_line(f"To the first value {value}")
-
-
 SLOWEST_FIRST = (
     *("e2e/test_rehearsal.py", "e2e/test_outages.py", "faults/", "dashboards/test_watched_scenarios.py"),
     *(

@@ -1,5 +1,6 @@
 """HTTP servers that listen for the length of a ``with`` block, and a handler for them."""
 
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -75,3 +76,25 @@ def serving(answer: Callable[[str, bytes], tuple[int, bytes, str]]) -> Iterator[
 
     with listening(QuietServer(("127.0.0.1", 0), Handler)) as address:
         yield address
+
+
+@contextmanager
+def answering(reply: bytes) -> Iterator[tuple[str, list[bytes]]]:
+    """The URL of a server that gives everybody this reply, and what it was asked."""
+    asked: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                with connection:
+                    with connection.makefile("rb") as request:
+                        asked.append(b"".join(iter(request.readline, b"\r\n")))
+                    connection.sendall(reply)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}", asked
+        server.shutdown(socket.SHUT_RDWR)

@@ -16,11 +16,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from itertools import cycle, zip_longest
+from itertools import accumulate, cycle, zip_longest
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -31,10 +31,10 @@ COUNT, SEED = 60, 1
 LONGEST_SECONDS = 3600.0
 """A run that takes longer has noticed: something no longer ends."""
 
-BOUNDARIES = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">"}
-REVERSED = {ast.Lt: ">", ast.LtE: ">=", ast.Gt: "<", ast.GtE: "<=", ast.Eq: "!=", ast.NotEq: "=="}
-OTHERWISE = {ast.In: "not in", ast.NotIn: "in", ast.Is: "is not", ast.IsNot: "is"}
-ARITHMETIC = {ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.FloorDiv: "*", ast.Mod: "*"}
+BOUNDARIES = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
+REVERSED = {ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
+OTHERWISE = {ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is}
+ARITHMETIC = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult}
 """Without ``/``, which mostly joins paths: as ``*`` it raises in the first test."""
 TIERS = {"sample_fast_seconds": "sample_medium_seconds", "sample_medium_seconds": "sample_fast_seconds"}
 EASE = re.compile(r"\bease\b|\bEASE\b")
@@ -93,84 +93,58 @@ def _unit_tests() -> Mapping[str, str]:
     return {str(path.relative_to(REPOSITORY)): path.read_text(encoding="utf-8") for path in files}
 
 
-class Finder:
-    """Finds the mutations of a file."""
+def found_in(path: Path, text: str) -> Iterator[Mutation]:
+    """The mutations of a file."""
+    starts = [0, *accumulate(len(line.encode()) for line in text.splitlines(keepends=True))]
+    raw = text.encode()
 
-    def __init__(self, path: Path, text: str) -> None:
-        self._path, self._text = path, text
-        self._lines = text.splitlines(keepends=True)
-        self._starts = [0]
-        for line in self._lines:
-            self._starts.append(self._starts[-1] + len(line))
+    def offset(line: int, column: int) -> int:
+        return len(raw[: starts[line - 1] + column].decode())
 
-    def all(self) -> Iterator[Mutation]:
-        tree = ast.parse(self._text)
-        quantities = {id(each) for node in ast.walk(tree) for value in _quantities(node) for each in ast.walk(value)}
-        for node in ast.walk(tree):
-            yield from self._of(node, is_quantity=id(node) in quantities)
+    tree = ast.parse(text)
+    quantities = {id(each) for node in ast.walk(tree) for value in _quantities(node) for each in ast.walk(value)}
+    for node in ast.walk(tree):
+        for kind, old, new in _changes(node, is_quantity=id(node) in quantities):
+            start = offset(old.lineno, old.col_offset)
+            end = offset(old.end_lineno or old.lineno, old.end_col_offset or 0)
+            yield Mutation(kind, path, old.lineno, start, end, text[start:end], f"({ast.unparse(new)})")
 
-    def _of(self, node: ast.AST, *, is_quantity: bool) -> Iterator[Mutation]:
-        match node:
-            case ast.Compare(left=left, ops=[operator], comparators=[right]):
-                yield from self._compared(node, left, operator, right)
-            case ast.BoolOp(op=operator, values=values):
-                words = ("and", "or") if isinstance(operator, ast.And) else ("or", "and")
-                yield self._instead(node, "condition", self._joined(f" {words[1]} ", values))
-                for dropped in values:
-                    rest = [value for value in values if value is not dropped]
-                    yield self._instead(node, "condition", self._joined(f" {words[0]} ", rest))
-            case ast.UnaryOp(op=ast.Not(), operand=operand):
-                yield self._instead(node, "condition", f"({self._source(operand)})")
-            case ast.BinOp(left=left, op=ast.Mult() | ast.Div() as operator, right=right) if EASE.search(
-                self._source(right)
-            ):
-                other = "/" if isinstance(operator, ast.Mult) else "*"
-                yield self._instead(node, "hysteresis", f"({self._source(left)} {other} {self._source(right)})")
-            case ast.BinOp(left=left, op=operator, right=right) if type(operator) in ARITHMETIC and not _is_text(node):
-                other = ARITHMETIC[type(operator)]
-                yield self._instead(node, "arithmetic", f"({self._source(left)} {other} {self._source(right)})")
-            case _:
-                yield from self._of_values(node, is_quantity=is_quantity)
 
-    def _of_values(self, node: ast.AST, *, is_quantity: bool) -> Iterator[Mutation]:
-        match node:
-            case ast.IfExp(test=test, body=body, orelse=orelse):
-                test_text, body_text, other = map(self._source, (test, body, orelse))
-                yield self._instead(node, "choice", f"({other} if {test_text} else {body_text})")
-            case ast.Call(func=ast.Name(id="min" | "max" as name) as function):
-                yield self._instead(function, "bound", {"min": "max", "max": "min"}[name])
-            case ast.Attribute(attr=name, value=value) if name in TIERS:
-                yield self._instead(node, "threshold", f"{self._source(value)}.{TIERS[name]}")
-            case ast.Constant(value=int() | float() as number) if is_quantity and not isinstance(number, bool):
-                changed = number / 2 if 0 < number < 1 else number * 2 or 1
-                yield self._instead(node, "threshold", repr(changed))
+def _changes(node: ast.AST, *, is_quantity: bool) -> Iterator[tuple[str, ast.expr, ast.expr]]:
+    """Each kind of mutation of a node, with what is replaced, and by what."""
+    match node:
+        case ast.Compare(left=left, ops=[operator], comparators=[right]):
+            for others in (BOUNDARIES, REVERSED, OTHERWISE):
+                if other := others.get(type(operator)):
+                    yield "comparison", node, ast.Compare(left, [other()], [right])
+        case ast.BoolOp(op=operator, values=values):
+            yield "condition", node, ast.BoolOp(ast.Or() if isinstance(operator, ast.And) else ast.And(), values)
+            for dropped in values:
+                first, *rest = (value for value in values if value is not dropped)
+                yield "condition", node, ast.BoolOp(operator, [first, *rest]) if rest else first
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            yield "condition", node, operand
+        case ast.BinOp(left=left, op=ast.Mult() | ast.Div() as operator, right=right) if EASE.search(
+            ast.unparse(right)
+        ):
+            other_way = ast.Div() if isinstance(operator, ast.Mult) else ast.Mult()
+            yield "hysteresis", node, ast.BinOp(left, other_way, right)
+        case ast.BinOp(left=left, op=operator, right=right) if type(operator) in ARITHMETIC and not _is_text(node):
+            yield "arithmetic", node, ast.BinOp(left, ARITHMETIC[type(operator)](), right)
+        case _:
+            yield from _changes_of_values(node, is_quantity=is_quantity)
 
-    def _compared(self, node: ast.expr, left: ast.expr, operator: ast.cmpop, right: ast.expr) -> Iterator[Mutation]:
-        for others in (BOUNDARIES, REVERSED, OTHERWISE):
-            if other := others.get(type(operator)):
-                yield self._instead(node, "comparison", f"({self._source(left)} {other} {self._source(right)})")
 
-    def _joined(self, word: str, values: Iterable[ast.expr]) -> str:
-        return f"({word.join(map(self._source, values))})"
-
-    def _source(self, node: ast.expr) -> str:
-        start, end = self._span(node)
-        return (
-            f"({self._text[start:end]})"
-            if isinstance(node, (ast.BoolOp, ast.BinOp, ast.Compare, ast.IfExp, ast.NamedExpr, ast.Lambda))
-            else self._text[start:end]
-        )
-
-    def _instead(self, node: ast.expr, kind: str, after: str) -> Mutation:
-        start, end = self._span(node)
-        return Mutation(kind, self._path, node.lineno, start, end, self._text[start:end], after)
-
-    def _span(self, node: ast.expr) -> tuple[int, int]:
-        end_line, end_column = node.end_lineno or node.lineno, node.end_col_offset or 0
-        return self._offset(node.lineno, node.col_offset), self._offset(end_line, end_column)
-
-    def _offset(self, line: int, column: int) -> int:
-        return self._starts[line - 1] + len(self._lines[line - 1].encode()[:column].decode())
+def _changes_of_values(node: ast.AST, *, is_quantity: bool) -> Iterator[tuple[str, ast.expr, ast.expr]]:
+    match node:
+        case ast.IfExp(test=test, body=body, orelse=orelse):
+            yield "choice", node, ast.IfExp(test, orelse, body)
+        case ast.Call(func=ast.Name(id="min" | "max" as name) as function):
+            yield "bound", function, ast.Name({"min": "max", "max": "min"}[name])
+        case ast.Attribute(attr=name, value=value) if name in TIERS:
+            yield "threshold", node, ast.Attribute(value, TIERS[name])
+        case ast.Constant(value=int() | float() as number) if is_quantity and not isinstance(number, bool):
+            yield "threshold", node, ast.Constant(number / 2 if 0 < number < 1 else number * 2 or 1)
 
 
 def _quantities(node: ast.AST) -> Iterator[ast.expr]:
@@ -206,7 +180,7 @@ def drawn(count: int, seed: int, areas: Sequence[str] = ()) -> list[Mutation]:
     by_place: dict[tuple[str, Path], list[Mutation]] = {}
     for path in sorted((REPOSITORY / SOURCES).rglob("*.py")):
         name = path.relative_to(REPOSITORY)
-        for mutation in Finder(name, path.read_text(encoding="utf-8")).all():
+        for mutation in found_in(name, path.read_text(encoding="utf-8")):
             if not areas or str(mutation.folder).startswith(tuple(areas)):
                 by_place.setdefault((mutation.kind, mutation.folder), []).append(mutation)
     chance = random.Random(seed)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.captured_cards import FOLDER
 
 from gpu_triage.cli.main import group
 from gpu_triage.cli.offline.files_report import check_files
@@ -21,13 +22,11 @@ AT = "Sat Mar 14 10:00:00 2026"
 LOADING = "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.95.05  Wed Jan  1 00:00:00 UTC 2026"
 XID = "NVRM: Xid (PCI:0000:41:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 
-FOLDER = Path(__file__).parent / "unit/cli/offline/files"
-
 
 @cache
 def file_of(name: str) -> str:
     """A file of the folder that has outputs of other programs, made up as well."""
-    return (FOLDER / name).read_text(encoding="utf-8")
+    return (Path(__file__).parent / "unit/cli/offline/files" / name).read_text(encoding="utf-8")
 
 
 def rows_of(name: str) -> list[list[str]]:
@@ -111,9 +110,7 @@ def smi(*gpus: str, at: str = AT, driver: str = "580.95.05", attached: int | Non
 
 def real_files() -> Path | None:
     """The folder of files of real machines, which is no part of the project; None where it is not."""
-    beside = Path(__file__).resolve().parents[2] / "shared/data/real"
-    folder = Path(os.environ.get("REAL_MACHINES_DATA", beside))
-    return folder if folder.is_dir() else None
+    return FOLDER if FOLDER.is_dir() else None
 
 
 def of_real_files(cases: Callable[[Path], Iterable[Path]]) -> list[object]:
@@ -121,7 +118,7 @@ def of_real_files(cases: Callable[[Path], Iterable[Path]]) -> list[object]:
     folder = real_files()
     if folder is not None:
         return [pytest.param(each, id=each.name) for each in cases(folder)]
-    reason = "the files of real machines are not here; REAL_MACHINES_DATA names their folder"
+    reason = "the files of real machines are not here; GPU_TRIAGE_TEST_CAPTURES names their folder"
     marks = () if os.environ.get("CI") == "true" else pytest.mark.skip(reason=reason)
     return [pytest.param(None, id="absent", marks=marks)]
 

@@ -1,7 +1,7 @@
 """Simulated hosts, recorded and played again on virtual clocks."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,16 +20,26 @@ KEY = b"k" * 32
 SECONDS = 12
 
 
+@contextmanager
+def recorder(
+    scenario: Scenario, config: Config | None = None, at: float = 0.0
+) -> Iterator[tuple[Rig, Callable[[Masker], Recording]]]:
+    """An exporter on a scenario, from a second of it on, and what makes the recording of all that it has read."""
+    clock = VirtualClock()
+    with (
+        simulated_machine(scenario, clock=clock, starting_at=at) as simulated,
+        # Neither what a scheduler says nor what is on disk is recorded.
+        captured(replace(simulated.machine, pods=None, slurm=None)) as capture,
+    ):
+        host = Rig(simulated, clock, config or Config(), machine=capture.machine)
+        yield host, lambda masker: masked(capture.captured(), masker)
+
+
 def record(scenario: Scenario, masker: Masker | None = None) -> tuple[Recording, str, set[str]]:
     """The recording of a simulated host, the page that was published at its end, and the serials to look for."""
-    clock = VirtualClock()
-    with simulated_machine(scenario, clock=clock) as simulated:
-        # Whose pods they are is the kubelet's word, which is not recorded.
-        with captured(replace(simulated.machine, pods=None)) as capture:
-            host = Rig(simulated, clock, Config(), machine=capture.machine)
-            host.run(SECONDS)
-            recording = masked(capture.captured(), masker or Masker(KEY))
-        return recording, host.page(), {gpu.serial for gpu in scenario.gpus}
+    with recorder(scenario) as (host, made):
+        host.run(SECONDS)
+        return made(masker or Masker(KEY)), host.page(), {gpu.serial for gpu in scenario.gpus}
 
 
 @contextmanager

@@ -27,6 +27,10 @@ class ScenarioError(DocumentError):
     """A scenario that doesn't exist or is invalid; the message names the file and the key."""
 
 
+class BaselineError(DocumentError):
+    """A baseline that can't be written, or taken from this host; the message names the next step."""
+
+
 class RecordingError(DocumentError):
     """A recording that can't be written, or is unreadable or invalid; the message names the file and the next step."""
 
@@ -78,10 +82,6 @@ class ProbeFailed(GpuTriageError):
 
 class GpuUnavailable(ReasonedError):
     """One GPU doesn't answer; `reason` is the label of gpu_error_info."""
-
-
-class BaselineError(DetailedError):
-    """A baseline can't be read, written or taken from this host; exit code 2."""
 
 
 class StateError(DetailedError):

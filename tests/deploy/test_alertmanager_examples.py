@@ -102,11 +102,6 @@ def test_alerts_of_others_go_where_they_went(
     assert _receiver(amtool, repository / ALERTMANAGER, asked) == OTHER_TEAMS[labels]
 
 
-def test_a_page_waits_long_enough_for_its_cause_and_resolves_soon(repository: Path) -> None:
-    way = _way(repository / ALERTMANAGER, "alertname=GpuLost severity=critical")
-    assert (way["group_wait"], way["group_interval"]) == ("45s", "2m")
-
-
 CONFIGURATIONS = (*(f"prometheus/{name}.yml" for name in ("static", "file_sd", "kubernetes")), "compose/prometheus.yml")
 DISCOVERY = re.compile(r"^    kubernetes_sd_configs:\n(?:^      .*\n)+", re.MULTILINE)
 

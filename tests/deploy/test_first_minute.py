@@ -9,8 +9,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +16,7 @@ import pytest
 import yaml
 from deploy.release.files import copied
 from tests.chart.rendering import IMAGE, render
-from tests.conftest import FIRST_VALUE, REPOSITORY, RequiresTool
+from tests.conftest import REPOSITORY, RequiresTool
 from tests.distribution import uv
 from tests.documents.pages import shown
 from tests.released import Packages, built, release
@@ -106,11 +104,8 @@ def run(script: str, *, system: Path, clone: Path, scratch: Path, alone: bool) -
     return subprocess.run(command, env=given, input=script, check=False, capture_output=True, text=True)
 
 
-Records = Callable[[str, object], None]
-
-
 def test_a_desk_has_a_verdict_within_a_minute(
-    repository: Path, clone: Path, scratch: Path, requires_tool: RequiresTool, record_property: Records
+    repository: Path, clone: Path, scratch: Path, requires_tool: RequiresTool
 ) -> None:
     system = root_file_system(requires_tool, "pip", "python3,python3-venv,python3-pip,ca-certificates")
     walked = commands(repository, "On a desk")
@@ -130,20 +125,16 @@ def test_a_desk_has_a_verdict_within_a_minute(
     assert re.search(r"GPU 0 +thermal ", ran.stdout), ran.stdout + ran.stderr
     assert "pcie.width" in ran.stdout
     assert sum(took for took, _ in told) < 60.0
-    record_property(FIRST_VALUE, f"on a desk: {len(walked)} commands, {sum(took for took, _ in told):.0f} s")
 
 
 def test_a_slurm_node_drains_itself_after_six_commands(
-    tmp_path: Path, scratch: Path, request: pytest.FixtureRequest, requires_tool: RequiresTool, record_property: Records
+    packages: Packages, tmp_path: Path, scratch: Path, requires_tool: RequiresTool
 ) -> None:
     for program in (*SLURM, "apt-get", "curl"):
         requires_tool(program)
     walked = commands(REPOSITORY, "On a Slurm cluster")
     assert walked[0] == "make release ARGS=packages"
     assert len(walked) <= 6
-    started = time.monotonic()
-    packages: Packages = request.getfixturevalue("packages")
-    build = time.monotonic() - started
     dist = tmp_path / "dist"
     dist.mkdir()
     shutil.copy2(packages.deb, dist)
@@ -170,11 +161,9 @@ def test_a_slurm_node_drains_itself_after_six_commands(
     assert f"AdminComment={NODE}: {REASON}" in ran.stdout
     assert re.search(r"^SchedulerParameters += bf_continue,nohold_on_prolog_fail$", ran.stdout, re.MULTILINE)
     assert ("@ran" in ran.stdout, "@drained" in ran.stdout) == (True, False), told
-    took = [each for each, _ in seconds_and_codes(ran.stdout)]
-    record_property(FIRST_VALUE, f"on a Slurm node: {len(walked)} commands, {build + sum(took):.0f} s with the build")
 
 
-def test_kubernetes_has_dashboards_with_pods_after_three_commands(repository: Path, record_property: Records) -> None:
+def test_kubernetes_has_dashboards_with_pods_after_three_commands(repository: Path) -> None:
     walked = commands(repository, "On Kubernetes")
     assert len(walked) == 3
     build, push, install = map(shlex.split, walked)
@@ -188,10 +177,7 @@ def test_kubernetes_has_dashboards_with_pods_after_three_commands(repository: Pa
     assert f"docker://{setting.removeprefix('image.repository=')}:{__version__}" == target
     assert setting == f"image.repository={IMAGE}"
     values = yaml.safe_load((repository / install[install.index("--values") + 1]).read_bytes())
-    started = time.monotonic()
     rendered = render(values, release() / Path(chart).name, name)
-    took = time.monotonic() - started
-    record_property(FIRST_VALUE, f"on Kubernetes: {len(walked)} commands, {took:.0f} s without image and cluster")
     assert f"docker://{rendered.container['image']}" == target
     texts = "".join(text for each in rendered.of_kind("ConfigMap") for text in each["data"].values())
     assert "gpu_allocated" in texts or "workload_pod" in texts

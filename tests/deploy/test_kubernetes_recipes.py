@@ -91,6 +91,11 @@ def test_without_the_kernel_log_only_gke_takes_a_privileged_container(platform: 
     assert ("/var/run/nvidia-container-devices/all" in mounted) == (platform != "gke")
 
 
+def test_nothing_that_no_upgrade_may_change_has_the_version() -> None:
+    selector = _recipe("gpu-operator").only("DaemonSet")["spec"]["selector"]
+    assert set(selector["matchLabels"]) == {f"app.kubernetes.io/{each}" for each in ("name", "instance", "component")}
+
+
 def test_openshift_lets_the_exporter_use_the_constraints_that_it_needs() -> None:
     (rule,) = _recipe("openshift").only("Role")["rules"]
     assert (rule["resourceNames"], rule["verbs"]) == (["privileged"], ["use"])

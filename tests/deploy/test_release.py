@@ -7,15 +7,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from deploy.release.files import copied
 from deploy.release.statements import KEY, checksums, sha256, sign
-from tests.chart.rendering import Rendered, render
 from tests.conftest import REPOSITORY, RequiresTool
 from tests.distribution import install, interpreters, make_environment
 from tests.documents.pages import shown
@@ -135,25 +132,3 @@ def test_pip_upgrades_the_wheel_and_rolls_it_back(newer: Packages, tmp_path: Pat
             assert f'version="{version}"' in running.metrics()
             seconds += map(float, began(running.metrics()))
     assert seconds == [pytest.approx(seconds[0], abs=CLOCKS_SECONDS)] * 3
-
-
-def test_helm_upgrades_the_chart_and_rolls_it_back(newer: Packages) -> None:
-    values = yaml.safe_load((REPOSITORY / "deploy/kubernetes/values/gpu-operator.yaml").read_bytes())
-    first, second, back = (render(values, chart(folder)) for folder in (release(), newer.deb.parent, release()))
-    assert [each.container["image"].rpartition(":")[2] for each in (first, second)] == [__version__, NEWER]
-    assert back == first
-    assert immutable(first) == immutable(second)
-    assert {(each["kind"], each["metadata"]["name"]) for each in first.objects} == {
-        (each["kind"], each["metadata"]["name"]) for each in second.objects
-    }
-
-
-def chart(folder: Path) -> Path:
-    (found,) = folder.glob("*.tgz")
-    return found
-
-
-def immutable(rendered: Rendered) -> Any:
-    """What Kubernetes does not let an upgrade change, and where the state is."""
-    spec = rendered.only("DaemonSet")["spec"]
-    return spec["selector"], spec["template"]["spec"].get("volumes"), rendered.only("Service")["spec"].get("clusterIP")

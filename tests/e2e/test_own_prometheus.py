@@ -2,13 +2,11 @@
 
 import re
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
-from tests.conftest import FIRST_VALUE, RequiresTool
+from tests.conftest import RequiresTool
 from tests.e2e.processes import PROGRAM, alertmanager, exporter, prometheus, wait_for
 
 pytestmark = pytest.mark.full
@@ -17,9 +15,8 @@ FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def test_the_lines_that_are_printed_load_every_rule(
-    requires_tool: RequiresTool, repository: Path, tmp_path: Path, record_property: Callable[[str, object], None]
+    requires_tool: RequiresTool, repository: Path, tmp_path: Path
 ) -> None:
-    started = time.monotonic()
     section = (repository / "README.md").read_text().partition("## With your own Prometheus\n")[2].partition("\n## ")[0]
     (_, scraped), (_, command) = FENCE.findall(section)
     _, *flags = command.removeprefix("# ").split()
@@ -31,8 +28,6 @@ def test_the_lines_that_are_printed_load_every_rule(
         config = scraped.replace("gpu-host-1:9836", running.address) + yaml.safe_dump(lines["prometheus.yml"])
         with prometheus(requires_tool("prometheus"), tmp_path, "global: {scrape_interval: 1s}\n" + config) as server:
             wait_for(lambda: server('up{job="gpu-triage"} == 1'))
-            took = time.monotonic() - started
-            record_property(FIRST_VALUE, f"with one's own Prometheus: a file and a command, {took:.0f} s")
             groups = server.ask("rules")["groups"]
     assert {Path(group["file"]).name for group in groups} == {path.name for path in (folder / "rules").glob("*.yml")}
     assert not [rule["name"] for group in groups for rule in group["rules"] if rule["health"] == "err"]

@@ -1,4 +1,4 @@
-"""What `make demo`, `make test` and `make full` install where it is missing, played with programs that only note it."""
+"""What `make demo` installs where it is missing, played with programs that only note it, and what `make run` starts."""
 
 import os
 import re
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from tests.parts import TESTS, is_full
+from tests.parts import TESTS
 
 SCRIPT = TESTS / "environment" / "install-servers.sh"
 NOTES = '#!/bin/sh\necho "$(basename "$0") $*" >>"{log}"\n'
@@ -17,29 +17,26 @@ NOTES = '#!/bin/sh\necho "$(basename "$0") $*" >>"{log}"\n'
 class Machine:
     """A machine with only these programs on its PATH; an installed package brings the programs of its name."""
 
-    def __init__(self, folder: Path, *, root: bool = True, apt: bool = True, programs: Iterable[str] = ()) -> None:
+    def __init__(self, folder: Path, programs: Iterable[str]) -> None:
         self.bin, self.log = folder / "bin", folder / "log"
         self.bin.mkdir(parents=True)
         self.log.touch()
         for program in ("sh", "env", "basename", "cat", "touch"):
             (self.bin / program).symlink_to(shutil.which(program) or "")
-        for program in ("tee", "chmod", "rm", "systemctl", *programs):
+        for program in ("tee", "chmod", "rm", "systemctl", "apt-get", *programs):
             self._add(program)
-        self._add("id", f"#!/bin/sh\necho {0 if root else 1000}\n")
-        self._add("sudo", "#!/bin/sh\nexit 1\n")
-        if apt:
-            self._add("apt-get")
+        self._add("id", "#!/bin/sh\necho 0\n")
 
     def _add(self, program: str, text: str = "") -> None:
         path = self.bin / program
         path.write_text(text or NOTES.format(log=self.log))
         path.chmod(0o755)
 
-    def run(self, kind: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    def demo(self, **variables: str) -> subprocess.CompletedProcess[str]:
         # Programs in /usr/sbin, which the script adds, must not count.
         script = SCRIPT.read_text().replace("PATH=$PATH:/usr/sbin:/sbin", "")
         environment = {"PATH": str(self.bin), **variables}
-        command = [shutil.which("sh") or "sh", "-c", script, str(SCRIPT), kind]
+        command = [shutil.which("sh") or "sh", "-c", script, str(SCRIPT), "demo"]
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
     @property
@@ -50,51 +47,17 @@ class Machine:
 
 
 def test_the_demo_installs_its_two_servers_only_when_told_to(tmp_path: Path) -> None:
-    machine = Machine(tmp_path / "one", programs=["prometheus"])
-    result = machine.run("demo")
+    machine = Machine(tmp_path / "one", ["prometheus"])
+    result = machine.demo()
     assert result.returncode == 1
     assert "apt-get install --no-install-recommends prometheus-alertmanager" in result.stderr
     assert "make demo INSTALL=1" in result.stderr
     assert machine.log.read_text() == ""
-    assert machine.run("demo", INSTALL="1").returncode == 1  # this apt-get brings nothing
+    assert machine.demo(INSTALL="1").returncode == 1  # this apt-get brings nothing
     assert machine.installed == ["prometheus-alertmanager"]
-    both = Machine(tmp_path / "both", programs=["prometheus", "alertmanager"])
-    result = both.run("demo")
+    both = Machine(tmp_path / "both", ["prometheus", "alertmanager"])
+    result = both.demo()
     assert (result.returncode, result.stderr, both.log.read_text()) == (0, "", "")
-
-
-def test_what_tests_need_is_announced_and_then_installed(tmp_path: Path) -> None:
-    usual, full = Machine(tmp_path / "test"), Machine(tmp_path / "full")
-    result = usual.run("test")
-    assert result.returncode == full.run("full").returncode == 0
-    assert "This installs Debian's packages prometheus prometheus-alertmanager" in result.stderr.splitlines()[0]
-    assert "prometheus-node-exporter" in usual.installed
-    assert {"lintian", "rpm", "debootstrap", "slurm-wlm", "chromium"} <= set(full.installed) - set(usual.installed)
-
-
-@pytest.mark.parametrize(("root", "apt"), [(False, True), (True, False)])
-def test_without_the_right_or_the_means_nothing_is_installed(tmp_path: Path, *, root: bool, apt: bool) -> None:
-    machine = Machine(tmp_path, root=root, apt=apt)
-    result = machine.run("test")
-    assert result.returncode == 0
-    assert "not found: prometheus prometheus-alertmanager" in result.stderr
-    assert machine.log.read_text() == ""
-    assert machine.run("demo", INSTALL="1").returncode == 1
-
-
-def test_tests_and_lists_agree_on_what_is_started(tmp_path: Path) -> None:
-    def programs(kind: str) -> set[str]:
-        said = Machine(tmp_path / kind, apt=False).run(kind).stderr
-        return set(said.partition("not found:")[2].partition(".")[0].split())
-
-    usual, every = programs("test"), programs("full")
-    assert usual < every
-    named = re.compile(r'requires_tool\("([a-z-]+)"\)')
-    for path in TESTS.rglob("test_*.py"):
-        if path == Path(__file__):
-            continue
-        missing = set(named.findall(path.read_text(encoding="utf-8"))) - (every if is_full(path) else usual)
-        assert not missing, f"{path.relative_to(TESTS)}: install-servers.sh does not install {missing}"
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.conftest import RequiresTool
 from tests.guarded_server import run
 from tests.rig import Rig, rig, scenario_with
+from tests.status_server import StatusServer
 
 from gpu_triage.options.config import Config
 from gpu_triage.read.exporter.exporter_health import JudgeSettingsHealth, WebConfigHealth
 from gpu_triage.read.registry import METRICS
-from gpu_triage.serve.app import ExporterBackend
-from gpu_triage.serve.server import WebServer
 from gpu_triage_simulator import START_OF_TIME, Scenario, load_scenario
 
 pytestmark = pytest.mark.timeout(600)  # the first look at the bad night plays all of it
@@ -87,10 +86,8 @@ BUILD = re.compile(r'(python_version|revision|version)="[^"]*"')
 
 
 def scraped(running: Rig) -> str:
-    front = ExporterBackend(running.sampler, running.judge, running.config, lambda: None)
-    server = WebServer(front.application(), ["127.0.0.1:0"])
-    (url,) = server.bind()
-    with run(server), urllib.request.urlopen(f"{url.rstrip('/')}/metrics", timeout=10) as response:
+    served = StatusServer(running)
+    with run(served.server), urllib.request.urlopen(f"{served.url}metrics", timeout=10) as response:
         page: bytes = response.read()
     return page.decode()
 

@@ -1,6 +1,7 @@
-"""What the tests of the hardware's readers and of recordings share."""
+"""What unit tests share."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -8,15 +9,15 @@ import pynvml
 import pytest
 from tests.captured_cards import FOLDER
 from tests.conftest import in_continuous_integration
-from tests.finding_values import (  # noqa: F401 - fixtures, which pytest finds here by their names
-    findings_have_the_values_that_their_rows_measure,
-    wrong_values,
-)
 from tests.host_tree import HostTree
 from tests.nvml_bench import Bench, BenchMaker
 from tests.recorded import record
 from tests.rig import scenario_with
 
+from gpu_triage.judge.evidence.host import HostEvidence
+from gpu_triage.judge.findings.finding import Finding
+from gpu_triage.judge.findings.table import BY_CODE
+from gpu_triage.judge.host_judge import HostJudge, Judgment
 from gpu_triage.record.bundle import write_recording
 from gpu_triage.record.recording import Recording
 from gpu_triage_simulator import Scenario, VirtualClock, load_scenario, simulated_machine
@@ -64,3 +65,38 @@ def recorded(tmp_path: Path, recording: Recording) -> Path:
 def host(tmp_path: Path) -> HostTree:
     """An empty procfs and sysfs."""
     return HostTree(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def wrong_values() -> Iterator[set[str]]:
+    """Findings with unstable details, without a value, or with one that their row does not measure: the alert says NaN.
+
+    No list of hosts shows every way to a finding: the hosts that unit tests judge show them all.
+    """
+    wrong: set[str] = set()
+    judge = HostJudge.judge
+
+    def judging(
+        self: HostJudge, host: HostEvidence, error: str | None = None, more: Iterable[Finding] = ()
+    ) -> Judgment:
+        judgment = judge(self, host, error, more)
+        wrong.update(
+            f"{each.check.code}, value {each.value}: {each.measured}"
+            for each in judgment.report.findings
+            if (each.value is None) == (BY_CODE[each.check.code].measure is not None)
+            # It would be a new series at each judgment.
+            or re.search(r"\bago\b|\d (s|min|h)\b|MiB", each.detail)
+        )
+        return judgment
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(HostJudge, "judge", judging)
+        yield wrong
+
+
+@pytest.fixture(autouse=True)
+def findings_have_the_values_that_their_rows_measure(wrong_values: set[str]) -> Iterator[None]:
+    wrong_values.clear()
+    yield
+    if wrong_values:
+        pytest.fail("\n".join(sorted(wrong_values)))

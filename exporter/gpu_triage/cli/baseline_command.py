@@ -71,7 +71,7 @@ def write(*, config: Config, file: Path | None, force: bool, despite_findings: b
     the options cannot be used.
     """
     if file is not None and file.exists() and not force:
-        raise BaselineError("exists", f"{file}: exists; name another file, or replace it with --force")
+        raise BaselineError(f"{file}: exists; name another file, or replace it with --force")
     facts = _observe_complete(config, within)
     if not despite_findings:
         _refuse_findings(config)
@@ -95,7 +95,7 @@ def diff(*, config: Config, file: Path, form: str, within: float) -> int:
     recorded = host_facts.read_baseline(file)
     facts, lacks = _observe(config, within, well=False)
     if facts.gpu_count is None:
-        raise BaselineError("no_driver", f"nothing to compare: this host lacks {lacks}; see gpu-triage check")
+        raise BaselineError(f"nothing to compare: this host lacks {lacks}; see gpu-triage check")
     found = changes(recorded.facts, facts)
     as_text = "\n".join(map(printable, _lines(recorded, lacks, found)))
     click.echo(_as_json(recorded, lacks, found) if form == "json" else as_text)
@@ -130,7 +130,7 @@ def accept(*, config: Config, file: Path | None, fields: tuple[str, ...], despit
     if (found := changes(recorded.facts, facts)) and not fields:
         names = ", ".join(dict.fromkeys(each.field for each in found))
         what = f"{path}: differs in {names}; name with --field what was changed on purpose, or --field {_ALL}"
-        raise BaselineError("no_field", what)
+        raise BaselineError(what)
     merged = accepted(recorded.facts, facts, ACCEPTABLE if _ALL in fields else fields)
     left = changes(merged, facts)
     if len(left) < len(found):
@@ -154,13 +154,13 @@ def _file_of_the_exporter(config: Config) -> Path:
         return config.baseline_file
     if config.baseline_from_host and (folder := kept_apart(config).state_directory) is not None:
         return StateDirectory(folder).path(BASELINE)
-    raise BaselineError("no_file", "name the baseline's FILE, or the exporter's configuration with --config.file")
+    raise BaselineError("name the baseline's FILE, or the exporter's configuration with --config.file")
 
 
 def _observe_complete(config: Config, within_seconds: float) -> host_facts.HostFacts:
     facts, lacks = _observe(config, within_seconds, well=True)
     if lacks is not None:
-        raise BaselineError("not_whole", f"no baseline of a host that lacks {lacks}; fix that first, then record it")
+        raise BaselineError(f"no baseline of a host that lacks {lacks}; fix that first, then record it")
     return facts
 
 
@@ -176,9 +176,8 @@ def _refuse_findings(config: Config) -> None:
     )
     if critical:
         raise BaselineError(
-            "not_well",
             f"no baseline of a host with critical findings: {critical}. Fix them first; see gpu-triage check. If this "
-            "is how the host should be, record it with --despite-findings",
+            "is how the host should be, record it with --despite-findings"
         )
 
 
@@ -211,7 +210,7 @@ def _observe(config: Config, within_seconds: float, *, well: bool) -> tuple[host
 
         sample_for(within_seconds, runner, sampler, look, ended, progress=progress)
     if not latest:
-        raise BaselineError("no_answer", f"the host did not answer within {within_seconds:g} s; see gpu-triage check")
+        raise BaselineError(f"the host did not answer within {within_seconds:g} s; see gpu-triage check")
     return latest[0]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import click
 
 from gpu_triage.cli.one_shot import host_options
-from gpu_triage.errors import BaselineError, ConfigError, DocumentError
+from gpu_triage.errors import ConfigError, DocumentError
 from gpu_triage.judge.findings.settings import judge_settings
 from gpu_triage.options.config import Config
 from gpu_triage.options.option_sources import FILE
@@ -60,7 +60,7 @@ def check(ctx: click.Context, config: Config) -> int:
     for look in (_metrics, _judge, _web, _baseline):
         try:
             lines += look(config)
-        except ConfigError as error:
+        except DocumentError as error:
             problems += error.problems
     if problems:
         raise ConfigError(*problems)
@@ -90,11 +90,7 @@ def _web(config: Config) -> Iterator[str]:
 
 def _baseline(config: Config) -> Iterator[str]:
     if config.baseline_file is not None:
-        try:
-            facts = read_baseline(config.baseline_file).facts
-        except BaselineError as error:
-            cause = error.__cause__
-            raise ConfigError(*(cause.problems if isinstance(cause, DocumentError) else (str(error),))) from error
+        facts = read_baseline(config.baseline_file).facts
         yield f"{config.baseline_file}: {facts.gpu_count} GPUs, recorded {timestamp(facts.at)}"
 
 

@@ -1,7 +1,8 @@
 """``gpu-triage judge``: try other wait times, hold times and thresholds on a recorded or simulated host."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
@@ -22,10 +23,10 @@ from gpu_triage.judge.host_judge import DaemonJudge
 from gpu_triage.judge.report.machine_readable import changed_setting
 from gpu_triage.log import configure
 from gpu_triage.machine import Machine, Moment, SteppedClock
-from gpu_triage.options.config import Config, JudgeOption
+from gpu_triage.options.config import JUDGE_SETTING, Config, JudgeOption
 from gpu_triage.options.option import Option
 from gpu_triage.options.options_command import OptionsCommand
-from gpu_triage.options.values import JUDGE_SETTING, duration
+from gpu_triage.options.values import duration
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.record.bundle import read_recording
@@ -102,11 +103,10 @@ def judge_command(
         raise ConfigError("--for is for scenarios; a recording is replayed to its end")
     configure("critical", config.log_format)
     base = judge_settings(config.judge)
-    names, settings = ["as configured" if base.changed else "default"], [base]
+    settings = {"as configured" if base.changed else "default": base}
     if changes:
         chosen = (*config.judge, *(replace(each, place="--set") for each in changes))
-        names.append("with these settings")
-        settings.append(judge_settings(chosen))
+        settings["with these settings"] = judge_settings(chosen)
     if config.replay is not None:
         seconds = read_recording(config.replay).seconds
     else:
@@ -117,17 +117,18 @@ def judge_command(
     total = _SIMULATED_SECONDS if seconds is None else seconds
     with ExitStack() as stack:
         host = stepped_host(config, stack)
-        found = timelines(host.machine, host.config, total, settings)
-    render = render_text if form == "text" else render_json
-    click.echo(render(found, str(config.replay or config.simulate), names, tuple(_changes(settings))), nl=False)
+        began_at = host.machine.clock.now().wall
+        found = _timelines(host.machine, host.config, total, settings)
+    replayed = Replayed(str(config.replay or config.simulate), began_at, total, tuple(_changes(settings)), found)
+    click.echo(render_text(replayed) if form == "text" else render_json(replayed), nl=False)
     return 0
 
 
-def _changes(settings: Sequence[JudgeSettings]) -> Iterator[Change]:
+def _changes(settings: Mapping[str, JudgeSettings]) -> Iterator[Change]:
     """Yield how the last settings differ from the first, as changes with the first's values as defaults."""
-    first, last = ({(each.code, each.name): each for each in some.changed} for some in (settings[0], settings[-1]))
-    for key, change in {**first, **last}.items():
-        before, now = (some[key].value if key in some else change.default for some in (first, last))
+    several = [{(each.code, each.name): each for each in some.changed} for some in settings.values()]
+    for key, change in {**several[0], **several[-1]}.items():
+        before, now = (some[key].value if key in some else change.default for some in (several[0], several[-1]))
         if now != before:
             yield replace(change, value=now, default=before)
 
@@ -143,27 +144,29 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class FindingTimeline:
-    """A finding as last seen, and its occurrences by each judge, in the order of the settings, oldest first."""
+    """A finding as last seen, and its occurrences, oldest first, by the name of each judge's settings."""
 
     finding: Finding
-    periods: tuple[Sequence[Period], ...]
+    periods: Mapping[str, Sequence[Period]]
 
     @property
     def differs(self) -> bool:
-        return any(each != self.periods[0] for each in self.periods)
+        first, *others = self.periods.values()
+        return any(each != first for each in others)
 
     @property
-    def rank(self) -> tuple[int, float]:
-        """Sort key: the most severe first, then by time."""
-        return -self.finding.severity.rank, next(periods[0].pending_at for periods in self.periods if periods)
+    def first_at(self) -> float:
+        return next(periods[0].pending_at for periods in self.periods.values() if periods)
 
 
-class Timelines(NamedTuple):
-    """Results of several judges with different settings on the same samples, from and until Unix seconds."""
+class Replayed(NamedTuple):
+    """What judges with different settings found on the same samples."""
 
-    began_at: float
-    ended_at: float
-    findings: Sequence[FindingTimeline]
+    source: str  # the recording or scenario
+    began_at: float  # Unix seconds
+    seconds: float  # duration
+    changes: Sequence[Change]  # settings that differ between the judges
+    findings: Sequence[FindingTimeline]  # the most severe first, then by time
 
 
 class _WatchedJudge(DaemonJudge):
@@ -173,7 +176,7 @@ class _WatchedJudge(DaemonJudge):
         super().__init__(config, judged_host(config, continuous=True))
         self.use(settings)
         self.seen: dict[tuple[str, str], Finding] = {}
-        self.periods: dict[tuple[str, str], list[Period]] = {}
+        self.periods: defaultdict[tuple[str, str], list[Period]] = defaultdict(list)
 
     def judge(self, store: OutcomeStore, now: Moment) -> Iterator[Sample]:
         samples = super().judge(store, now)
@@ -181,7 +184,7 @@ class _WatchedJudge(DaemonJudge):
         found = {(each.uuid or each.subject, each.check.code): each for each in self.latest.report.findings}
         self.seen |= found
         for key, finding in found.items():
-            periods = self.periods.setdefault(key, [])
+            periods = self.periods[key]
             if not periods or periods[-1].ended_at is not None:
                 periods.append(Period(now.wall))
             if finding.state is State.CONFIRMED and periods[-1].confirmed_at is None:
@@ -195,9 +198,9 @@ class _WatchedJudge(DaemonJudge):
 class _Judges:
     """Several judges on one sampler; the first one's output is published."""
 
-    def __init__(self, judges: Sequence[_WatchedJudge]) -> None:
-        self._judges = judges
-        self.saved = judges[0].saved  # never written by this sampler
+    def __init__(self, judges: Iterable[_WatchedJudge]) -> None:
+        self._judges = tuple(judges)
+        self.saved = self._judges[0].saved  # never written by this sampler
 
     def judge(self, store: OutcomeStore, now: Moment) -> Iterator[Sample]:
         samples, *_ = [judge.judge(store, now) for judge in self._judges]
@@ -208,52 +211,54 @@ class _Judges:
             judge.interrupt()
 
 
-def timelines(machine: Machine, config: Config, seconds: float, settings: Sequence[JudgeSettings]) -> Timelines:
+def _timelines(
+    machine: Machine, config: Config, seconds: float, settings: Mapping[str, JudgeSettings]
+) -> list[FindingTimeline]:
     """What judges with these settings find on a machine that is sampled once for all of them, at full speed."""
     clock = machine.clock
     assert isinstance(clock, SteppedClock)  # noqa: S101 - the caller chose it
-    judges = [_WatchedJudge(config, each) for each in settings]
+    judges = {name: _WatchedJudge(config, each) for name, each in settings.items()}
     lane = partial(InlineLane, clock)
-    sampler = Sampler(machine, config, lane, GPU_COLLECTORS, HOST_COLLECTORS, judge=_Judges(judges))
-    began = clock.now()
+    sampler = Sampler(machine, config, lane, GPU_COLLECTORS, HOST_COLLECTORS, judge=_Judges(judges.values()))
     play(sampler, clock, config, seconds)
-    seen = {key: finding for judge in reversed(judges) for key, finding in judge.seen.items()}
-    keys = dict.fromkeys(key for judge in judges for key in judge.seen)
-    found = (FindingTimeline(seen[key], tuple(judge.periods.get(key, []) for judge in judges)) for key in keys)
-    return Timelines(began.wall, began.wall + seconds, sorted(found, key=lambda each: each.rank))
+    seen = {key: finding for judge in reversed(judges.values()) for key, finding in judge.seen.items()}
+    keys = dict.fromkeys(key for judge in judges.values() for key in judge.seen)
+    found = [
+        FindingTimeline(seen[key], {name: judge.periods.get(key, []) for name, judge in judges.items()}) for key in keys
+    ]
+    return sorted(found, key=lambda each: (-each.finding.severity.rank, each.first_at))
 
 
-def render_text(found: Timelines, source: str, names: Sequence[str], changes: Sequence[Change]) -> str:
-    """Return the timelines as text; `names` label the judges, and `changes` are settings that differ between them."""
-    began, ended = (_moment(each) for each in (found.began_at, found.ended_at))
-    lasted = length_of_time(found.ended_at - found.began_at)
-    lines = [f"{printable(source)}: {began:%Y-%m-%d %H:%M:%S} to {ended:%Y-%m-%d %H:%M:%S} UTC, {lasted}"]
-    lines += (f"  {each.text}" for each in changes)
-    differing, count = sum(each.differs for each in found.findings), len(found.findings)
-    if not count:
+def render_text(replayed: Replayed) -> str:
+    began_at, findings = replayed.began_at, replayed.findings
+    began, ended = (f"{_moment(at):%Y-%m-%d %H:%M:%S}" for at in (began_at, began_at + replayed.seconds))
+    lines = [f"{printable(replayed.source)}: {began} to {ended} UTC, {length_of_time(replayed.seconds)}"]
+    lines += (f"  {each.text}" for each in replayed.changes)
+    if not findings:
         lines += ["", "No findings."]
-    elif len(names) > 1:
-        lines += ["", f"{differing} of {count} findings {'differs' if differing == 1 else 'differ'}."]
-    for each in sorted(found.findings, key=lambda each: not each.differs):
-        lines += _finding(each, names)
+    elif len(findings[0].periods) > 1:
+        differing = sum(each.differs for each in findings)
+        lines += ["", f"{differing} of {len(findings)} findings {'differs' if differing == 1 else 'differ'}."]
+    for each in sorted(findings, key=lambda each: not each.differs):
+        lines += _finding(each)
     return "\n".join(lines) + "\n"
 
 
-def render_json(found: Timelines, source: str, names: Sequence[str], changes: Sequence[Change]) -> str:
+def render_json(replayed: Replayed) -> str:
     """Return the timelines as JSON; docs/check.md describes the format. Times are Unix seconds by the host's clock."""
     document = {
         "format": FORMAT,
         "version": VERSION,
-        "source": source,
-        "began_at": round(found.began_at, 3),
-        "ended_at": round(found.ended_at, 3),
-        "settings": [changed_setting(each) for each in changes],
-        "findings": [_finding_document(each, names) for each in found.findings],
+        "source": replayed.source,
+        "began_at": round(replayed.began_at, 3),
+        "ended_at": round(replayed.began_at + replayed.seconds, 3),
+        "settings": [changed_setting(each) for each in replayed.changes],
+        "findings": [_finding_document(each) for each in replayed.findings],
     }
     return json.dumps(document, indent=2) + "\n"
 
 
-def _finding_document(timeline: FindingTimeline, names: Sequence[str]) -> dict[str, Any]:
+def _finding_document(timeline: FindingTimeline) -> dict[str, Any]:
     finding = timeline.finding
     return {
         "code": finding.check.code,
@@ -266,7 +271,7 @@ def _finding_document(timeline: FindingTimeline, names: Sequence[str]) -> dict[s
         "differs": timeline.differs,
         "periods": {
             name: [{key: at and round(at, 3) for key, at in asdict(each).items()} for each in periods]
-            for name, periods in zip(names, timeline.periods, strict=True)
+            for name, periods in timeline.periods.items()
         },
     }
 
@@ -275,27 +280,19 @@ def _moment(wall: float) -> datetime:
     return datetime.fromtimestamp(wall, timezone.utc)
 
 
-def _finding(timeline: FindingTimeline, names: Sequence[str]) -> Iterator[str]:
+def _finding(timeline: FindingTimeline) -> Iterator[str]:
     finding = timeline.finding
     yield ""
     yield f"{finding.severity.value} {finding.subject} {finding.check.code}: {printable(finding.measured)}"
-    width = max(map(len, names)) + 2 if len(names) > 1 else 0
-    for name, periods in zip(names, timeline.periods, strict=True):
+    width = max(map(len, timeline.periods)) + 2 if len(timeline.periods) > 1 else 0
+    for name, periods in timeline.periods.items():
+        lines = [", ".join(_stages(period)) for period in periods] or ["not found"]
+        if len(lines) > _MOST_PERIODS:
+            lines[_MOST_PERIODS - 1 : -1] = [f"{len(lines) - _MOST_PERIODS} more times"]
         label = name.ljust(width) if width else ""
-        for line in _lines(periods):
+        for line in lines:
             yield f"  {label}{line}"
             label = " " * width
-
-
-def _lines(periods: Sequence[Period]) -> Iterator[str]:
-    if not periods:
-        yield "not found"
-        return
-    shown = periods if len(periods) <= _MOST_PERIODS else (*periods[: _MOST_PERIODS - 1], periods[-1])
-    for place, period in enumerate(shown):
-        if place == _MOST_PERIODS - 1 and len(periods) > _MOST_PERIODS:
-            yield f"{len(periods) - _MOST_PERIODS} more times"
-        yield ", ".join(_stages(period))
 
 
 def _stages(period: Period) -> Iterator[str]:

@@ -12,11 +12,11 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.simulation import simulated, stepped, virtual_clock
+from gpu_triage.cli.simulation import simulated, virtual_clock
 from gpu_triage.driver.nvml.probe import ProbeProcess
 from gpu_triage.judge.report.report import JudgedHost
 from gpu_triage.log import fields
-from gpu_triage.machine import Machine, real_machine
+from gpu_triage.machine import Machine, SteppedClock, real_machine
 from gpu_triage.options.config import Config
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_SIMULATED
 from gpu_triage.read.metrics.metric import Sample
@@ -42,19 +42,14 @@ def live_host(config: Config, stack: ExitStack) -> Host:
 
     Raises ConfigError if the scenario would start long after its last event, StateError if its state isn't writable.
     """
-    apart = kept_apart(config)
-    if apart.state_directory is not None and is_made_up(config):
-        with suppress(OSError):
-            apart.state_directory.mkdir(exist_ok=True)
-    if config.replay is not None:
-        from gpu_triage.record.replay import replayed_machine  # noqa: PLC0415 - see above
-
-        log.warning("this host is a RECORDING", extra=fields(path=str(config.replay)))
-        return Host(stack.enter_context(replayed_machine(config.replay)), apart)
-    if config.simulate is not None:
-        made = simulated(config, stack)
-        apart = _by_its_clock(made.remembering(apart))
-        return Host(_with_jobs(made.machine, apart), apart, made.progress)
+    if is_made_up(config):
+        apart = kept_apart(config)
+        if apart.state_directory is not None:
+            with suppress(OSError):
+                apart.state_directory.mkdir(exist_ok=True)
+        if config.replay is not None:
+            log.warning("this host is a RECORDING", extra=fields(path=str(config.replay)))
+        return _made_up(_by_its_clock(apart), stack)
     visible = os.environ.get("NVIDIA_VISIBLE_DEVICES", "")
     fresh_for = config.stale_after * config.sample_medium_seconds
     socket, logs = config.kubernetes_pod_resources_socket, config.kubernetes_container_logs
@@ -74,15 +69,19 @@ def stepped_host(config: Config, stack: ExitStack, last_seconds: float = 0.0) ->
     """
     if not is_made_up(config):
         return live_host(config, stack)
-    config = replace(config, state_directory=None)
-    if config.replay is None:
-        made = stepped(config, stack)
-        return Host(_with_jobs(made.machine, config), made.remembering(config), made.progress)
-    from gpu_triage.record.replay import replayed_machine  # noqa: PLC0415 - see above
+    return _made_up(replace(config, state_directory=None), stack, virtual_clock(), last_seconds or None)
 
-    clock = virtual_clock()
-    replayed = replayed_machine(config.replay, clock=clock, last_seconds=last_seconds or None)
-    return Host(stack.enter_context(replayed), config)
+
+def _made_up(
+    config: Config, stack: ExitStack, clock: SteppedClock | None = None, last_seconds: float | None = None
+) -> Host:
+    if config.replay is not None:
+        from gpu_triage.record.replay import replayed_machine  # noqa: PLC0415 - see above
+
+        replayed = replayed_machine(config.replay, clock=clock, last_seconds=last_seconds)
+        return Host(stack.enter_context(replayed), config)
+    made = simulated(config, stack, clock)
+    return Host(_with_jobs(made.machine, config), made.remembering(config), made.progress)
 
 
 def _with_jobs(machine: Machine, config: Config) -> Machine:

@@ -11,7 +11,7 @@ from typing import TextIO
 import click
 
 from gpu_triage.documents import nearest, printable
-from gpu_triage.errors import BaselineError, DocumentError, GpuTriageError, PrometheusUnavailable
+from gpu_triage.errors import DocumentError, GpuTriageError, PrometheusUnavailable
 from gpu_triage.options.option import Option
 
 PROGRAM = "gpu-triage"
@@ -86,8 +86,7 @@ def _explain(error: Exception) -> int:
     if isinstance(error, DocumentError):
         return max(_report(problem, EXIT_USAGE) for problem in error.problems)
     if isinstance(error, GpuTriageError):
-        could_not_look = isinstance(error, BaselineError | PrometheusUnavailable)
-        return _report(str(error), EXIT_USAGE if could_not_look else EXIT_FAILED)
+        return _report(str(error), EXIT_USAGE if isinstance(error, PrometheusUnavailable) else EXIT_FAILED)
     if isinstance(error, OSError) and error.filename is None and (error.errno in _NO_OUTPUT or _is_closed(error)):
         _discard(sys.stdout)
         if error.errno == errno.EPIPE:

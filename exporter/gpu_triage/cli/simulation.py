@@ -16,7 +16,7 @@ from gpu_triage.options.config import Config, Setting
 from gpu_triage.options.values import show_duration
 
 if TYPE_CHECKING:
-    from gpu_triage_simulator import Scenario, SimulatedMachine
+    from gpu_triage_simulator import SimulatedMachine
 
 log = logging.getLogger(__name__)
 
@@ -37,38 +37,12 @@ def scenario_options(name: str) -> Mapping[str, Setting]:
     return load_scenario(name).exporter_options
 
 
-def simulated(config: Config, stack: ExitStack) -> SimulatedMachine:
-    """The host of the scenario that a configuration names, at its pace from ``--simulate-at`` on."""
-    from gpu_triage_simulator import FastClock, simulated_machine  # noqa: PLC0415 - see above
+def simulated(config: Config, stack: ExitStack, clock: SteppedClock | None = None) -> SimulatedMachine:
+    """The host of the scenario that a configuration names, from ``--simulate-at`` on.
 
-    scenario, begin = _scenario(config)
-    clock = None if config.simulate_pace == 1 else FastClock(config.simulate_pace)
-    made = stack.enter_context(simulated_machine(scenario, clock=clock, starting_at=begin))
-    log.warning(
-        "this host is SIMULATED: every metric is made up",
-        extra=fields(scenario=scenario.name, description=scenario.description, progress=made.progress()),
-    )
-    return made
-
-
-def stepped(config: Config, stack: ExitStack) -> SimulatedMachine:
-    """The same, on a virtual clock."""
-    from gpu_triage_simulator import simulated_machine  # noqa: PLC0415 - see above
-
-    scenario, begin = _scenario(config)
-    made = simulated_machine(scenario, clock=virtual_clock(), starting_at=begin, when_looked_at=True)
-    return stack.enter_context(made)
-
-
-def virtual_clock() -> SteppedClock:
-    from gpu_triage_simulator import VirtualClock  # noqa: PLC0415 - see above
-
-    return VirtualClock()
-
-
-def _scenario(config: Config) -> tuple[Scenario, float]:
-    """The scenario, and the second to start at; raises ConfigError if that is long after the last thing in it."""
-    from gpu_triage_simulator import load_scenario  # noqa: PLC0415 - see above
+    It runs on this virtual clock, or else at its pace. Raises ConfigError if it would start long after its last event.
+    """
+    from gpu_triage_simulator import FastClock, load_scenario, simulated_machine  # noqa: PLC0415 - see above
 
     assert config.simulate is not None  # noqa: S101 - checked by the callers
     scenario, begin = load_scenario(config.simulate), config.simulate_at_seconds
@@ -78,4 +52,18 @@ def _scenario(config: Config) -> tuple[Scenario, float]:
             f"--simulate-at {show_duration(begin)}: nothing happens in {scenario.name} after "
             f"{show_duration(scenario.last_seconds)}; write {show_duration(latest)} or less"
         )
-    return scenario, begin
+    pace = FastClock(config.simulate_pace) if config.simulate_pace != 1 else None
+    machine = simulated_machine(scenario, clock=clock or pace, starting_at=begin, when_looked_at=clock is not None)
+    made = stack.enter_context(machine)
+    if clock is None:
+        log.warning(
+            "this host is SIMULATED: every metric is made up",
+            extra=fields(scenario=scenario.name, description=scenario.description, progress=made.progress()),
+        )
+    return made
+
+
+def virtual_clock() -> SteppedClock:
+    from gpu_triage_simulator import VirtualClock  # noqa: PLC0415 - see above
+
+    return VirtualClock()

@@ -1,14 +1,14 @@
 """An option: a click flag that is also an environment variable, a file key and a Config field."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import click
 
 from gpu_triage.documents import packaged, parse_json
 from gpu_triage.errors import ConfigError
-from gpu_triage.options.config import Config, Setting
-from gpu_triage.options.values import DURATION, TextType
+from gpu_triage.options.config import Setting
+from gpu_triage.options.values import TextType
 
 VARIABLE_PREFIX = "GPU_TRIAGE_"
 
@@ -42,12 +42,9 @@ class Option(click.Option):
 
     Args:
         key: dotted name, ``web.listen-address``; flag, variable, file key and section derive from it.
-        field: the Config field it sets, if its name is not that of the key, with the unit of a duration; None for the
-            path of the file itself, which can't be set in a file.
-        in_file: converts a value with a special syntax in the file to strings; raises ValueError.
+        field: the Config field it sets; None for the path of the file itself, which can't be set in a file.
+        preset: its default, of which a tuple makes it repeatable; a collector's is text for the help.
         collector: key in Config.collectors; None for an ordinary option.
-        preset: a collector's default, for the help; an ordinary option's default is that of Config.
-        on_off: whether its flag takes no value: ``--name`` is on, ``--no-name`` is off.
     """
 
     def __init__(
@@ -56,26 +53,23 @@ class Option(click.Option):
         kind: click.ParamType[Any],
         meaning: str | None = None,
         *,
-        field: str | None = "",
-        many: bool = False,
-        in_file: Callable[[Any], tuple[str, ...]] | None = None,
+        field: str | None,
+        preset: Any = None,
         collector: str | None = None,
-        preset: str = "",
-        on_off: bool = False,
     ) -> None:
         words = key.replace(".", "_").replace("-", "_")
-        unit = "_seconds" if kind.name == DURATION else ""
-        self.key, self.section = key, _SECTIONS[key.partition(".")[0]]
-        self.field = f"{words}{unit}" if field == "" else field
-        self.collector, self.preset, self.on_off, self.in_file = collector, preset, on_off, in_file
+        self.key, self.section, self.field = key, _SECTIONS[key.partition(".")[0]], field
+        self.collector, self.preset = collector, preset
+        # Whether its flag takes no value: ``--name`` is on, ``--no-name`` is off.
+        self.on_off = collector is not None or isinstance(preset, bool)
         self.flag, self.negative_flag = f"--{key}", f"--no-{key}"
         self.variable = f"{VARIABLE_PREFIX}{words.upper()}"
         super().__init__(
-            [f"{self.flag}/{self.negative_flag}" if on_off else self.flag, self.variable.lower()],
+            [f"{self.flag}/{self.negative_flag}" if self.on_off else self.flag, self.variable.lower()],
             type=kind,
             metavar=_metavar(kind),
             help=MEANINGS[key] if meaning is None else meaning,
-            multiple=many,
+            multiple=isinstance(preset, tuple),
             default=None,
         )
 
@@ -87,15 +81,12 @@ class Option(click.Option):
     @property
     def shown_default(self) -> str:
         """The default in the option's own syntax, or ``none``."""
-        if self.collector is not None:
-            return self.preset
-        value = None if self.field is None else getattr(Config(), self.field)
-        if value is None or value == ():
+        if self.preset in (None, ()):
             return "none"
-        if isinstance(value, bool):
-            return str(value).lower()
+        if isinstance(self.preset, bool):
+            return str(self.preset).lower()
         show = self.type.show if isinstance(self.type, TextType) else str
-        return ",".join(map(show, value)) if self.multiple else show(value)
+        return ",".join(map(show, self.preset)) if self.multiple else show(self.preset)
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:  # noqa: ARG002 - click's signature
         return self.synopsis, f"{self.help}  [default: {self.shown_default}; env: {self.variable}]"

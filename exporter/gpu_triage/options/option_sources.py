@@ -41,7 +41,7 @@ def _settings_in_file(path: str, options: Sequence[Option]) -> dict[str, Setting
             table = tree
             for section in sections:
                 table = table.setdefault(section, {})
-            texts = option.in_file or partial(_texts, many=option.multiple)
+            texts = getattr(option.type, "in_file", None) or partial(_texts, many=option.multiple)
             table[last] = Annotated[tuple[str, ...], Parsed(texts)]
     with raised_as(ConfigError):
         found = read_value(_hint(tree), parse_yaml(read_file(path), path), Place(path))

@@ -10,7 +10,6 @@ from typing import Any, Final, NoReturn
 import click
 
 from gpu_triage.documents import quoted
-from gpu_triage.options.config import JudgeOption, LineRate
 
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600}
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
@@ -27,9 +26,6 @@ _UNIX = "unix:"
 _LONGEST_UNIX_PATH = 107
 _LONGEST_SHOWN = 60
 
-DURATION: Final = "DURATION"
-"""Placeholder in the help of every option that takes a duration and yields seconds."""
-
 LATEST_SECONDS: Final = 253_402_300_799.0
 """End of the year 9999 in Unix seconds: the latest time that datetime supports."""
 
@@ -40,12 +36,22 @@ def parse_datetime(text: str) -> datetime:
 
 
 class TextType(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3, and not before
-    """Values called `name` in the help. `parse` reads what `show` prints, or raises ValueError with the syntax."""
+    """Values called `name` in the help. `parse` reads what `show` prints, or raises ValueError with the syntax.
 
-    def __init__(self, name: str, parse: Callable[[str], object], show: Callable[[Any], str] = str) -> None:
+    `in_file` converts a value with a special syntax in the file to such texts, and raises ValueError, too.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        parse: Callable[[str], object],
+        show: Callable[[Any], str] = str,
+        in_file: Callable[[Any], tuple[str, ...]] | None = None,
+    ) -> None:
         self.name = name
         self.parse = parse
         self.show = show
+        self.in_file = in_file
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
@@ -158,7 +164,7 @@ def duration(minimum: str, maximum: str) -> TextType:
             raise ValueError(f"{quoted(text)} is out of range; write {between}")
         return seconds
 
-    return TextType(DURATION, parse, show_duration)
+    return TextType("DURATION", parse, show_duration)
 
 
 def whole_number(minimum: int, maximum: int) -> TextType:
@@ -266,52 +272,3 @@ METRIC_PATTERN = _text(
 DEVICE_PATTERN = _text(
     "PATTERN", _DEVICE_PATTERN.fullmatch, "is invalid; write a device or a pattern, such as mlx5_* or ens1f[01]np0"
 )
-
-_RATE: Final = re.compile(r"([0-9]{1,6})(M|G)")
-_BYTES_PER_SECOND: Final = {"M": 1_000_000 // 8, "G": 1_000_000_000 // 8}
-
-
-def _parse_line_rate(text: str) -> LineRate:
-    device, _, rate = text.partition("=")
-    match = _RATE.fullmatch(rate.strip())
-    if match is None or not int(match[1]):
-        raise ValueError(
-            f"{quoted(text)} is invalid; write a device or a pattern and bits per second, such as ens5=100G"
-        )
-    return LineRate(str(DEVICE_PATTERN.parse(device.strip())), int(match[1]) * _BYTES_PER_SECOND[match[2]])
-
-
-def _show_line_rate(rate: LineRate) -> str:
-    unit = "M" if rate.bytes_per_second % _BYTES_PER_SECOND["G"] else "G"
-    return f"{rate.device}={rate.bytes_per_second // _BYTES_PER_SECOND[unit]}{unit}"
-
-
-LINE_RATE: Final = TextType("DEVICE=RATE", _parse_line_rate, _show_line_rate)
-
-_SETTING: Final = re.compile(r"\s*([^=\s]+)\.([^=.\s]+)\s*=\s*(.*?)\s*")
-_EXAMPLE: Final = "such as thermal.hw.wait=5m"
-
-
-def _parse_setting(text: str) -> JudgeOption:
-    match = _SETTING.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{quoted(text)} is invalid; write a finding, a setting of it and a value, {_EXAMPLE}")
-    return JudgeOption(match[1], match[2], match[3])
-
-
-JUDGE_SETTING: Final = TextType("SETTING", _parse_setting, "{0.code}.{0.name}={0.text}".format)
-
-
-def judge_texts_in_file(value: Any) -> tuple[str, ...]:
-    """Convert the value in the file to command line syntax. Raises ValueError if it has a different structure."""
-    if not isinstance(value, dict):
-        raise ValueError("write a table for each finding, such as thermal.hw: {wait: 5m}")  # noqa: TRY004 - invalid user input
-    texts = []
-    for code, settings in value.items():
-        if not isinstance(settings, dict):
-            raise ValueError(f"{code}: write its settings as a table, such as {{wait: 5m}}")  # noqa: TRY004 - as above
-        for name, text in settings.items():
-            if not isinstance(text, str):
-                raise ValueError(f"{code}.{name}: write one value, such as 5m")  # noqa: TRY004 - as above
-            texts.append(f"{code}.{name}={text}")
-    return tuple(texts)

@@ -7,13 +7,11 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from traceback import format_exc
-from typing import Final
 
 from gpu_triage.documents import FileIdentity, identity_of
 from gpu_triage.driver.nvml.session import Device
-from gpu_triage.errors import ReasonedError
+from gpu_triage.errors import BaselineError, DocumentError, StateError
 from gpu_triage.log import fields
 from gpu_triage.machine import Clock, Moment
 from gpu_triage.options.config import Config
@@ -32,11 +30,10 @@ from gpu_triage.read.exporter.exporter_health import CollectorHealth
 from gpu_triage.read.metrics.contract import HOST_LABELS, ExpectedLink, GpuLabels
 from gpu_triage.sampler.host_readings import HostReadings
 from gpu_triage.sampler.lanes import Lane, Step, overdue
+from gpu_triage.sampler.outcomes import HOST
 from gpu_triage.sampler.state_directory import BASELINE, StateDirectory
 
 log = logging.getLogger(__name__)
-
-_HOST_KEY: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +42,7 @@ class BaselineNews:
 
     recorded: Baseline | None
     identity: FileIdentity | None = None  # of the file it was read from
-    error: ReasonedError | None = None
+    error: DocumentError | StateError | None = None
     missing: bool = False  # whether the baseline still has to be recorded
     duration_seconds: float | None = 0.0  # of the attempt; None before the first
 
@@ -92,11 +89,7 @@ class BaselineWatch:
         self._look_at = now + self._interval_seconds
         identity = None if self._reload else self._news.identity
         self._reload = False
-        path, known = self._path, self.recorded
-        if path is None:
-            self._report(BaselineNews(known, missing=known is None))
-        else:
-            self.lane.submit(partial(self._visit, path, None, identity, known))
+        self.lane.submit(partial(self._visit, None, identity, self.recorded))
 
     def _learn(self, facts: HostFacts | None, now: float) -> None:
         """Record the host once it has stayed unchanged for a while: services set limits and links after boot."""
@@ -105,21 +98,22 @@ class BaselineWatch:
         if facts is None or now - self._candidate_since < self._settled_seconds or not self.lane.ready():
             return
         self._candidate, self._news = None, replace(self._news, missing=False)
-        if (path := self._path) is None:
-            self._report(BaselineNews(baseline_in(encode(facts).encode(), "the baseline")))
-        else:
-            self.lane.submit(partial(self._visit, path, facts, None, None))
+        self.lane.submit(partial(self._visit, facts, None, None))
 
     def take(self, news: BaselineNews) -> tuple[str, ...]:
         """Apply the result of an attempt; returns the names of the errors to count."""
-        self._log_turn(news)
+        error, before = news.error, self._news.error
+        if error is not None and (before is None or before.reason != error.reason):
+            log.warning("baseline unusable", extra=fields(error=error.reason, cause=str(error)))
         # A file that is still missing must not clear the error of the failed write.
-        error = self._news.error if news.missing and news.error is None else news.error
+        error = before if news.missing and error is None else error
         if error is None:
             self._last_success_at = self._clock.now()
-        if news.recorded is not self.recorded:
+        if (found := news.recorded) is not self.recorded:
             self._differs.clear()
             self._compare_at = 0.0
+            if found is not None:
+                log.info("baseline in use", extra=fields(sha256=found.sha256, recorded=timestamp(found.facts.at)))
         self._news = replace(news, error=error)
         return () if news.error is None else (news.error.reason,)
 
@@ -136,7 +130,7 @@ class BaselineWatch:
         differs = {place: each for place, each in self._differs.items() if place[0] in kept}
         for each in compare(self.recorded.facts, facts):
             if each.field not in (BOARD, SLOT):
-                key = _HOST_KEY if each.gpu is None or each.gpu.now is None else each.gpu.now.uuid
+                key = HOST if each.gpu is None or each.gpu.now is None else each.gpu.now.uuid
                 differs[key, each.field] = each.differs
         self._differs = differs
 
@@ -146,7 +140,7 @@ class BaselineWatch:
         mismatches = {
             (*labels, field): differs
             for (key, field), differs in self._differs.items()
-            if (labels := HOST_LABELS if key == _HOST_KEY else labels_of(key)) is not None
+            if (labels := HOST_LABELS if key == HOST else labels_of(key)) is not None
         }
         return BaselineReading({(self.recorded.sha256, timestamp(self.recorded.facts.at)): True}, mismatches)
 
@@ -160,32 +154,33 @@ class BaselineWatch:
         links = {} if self.recorded is None else self.recorded.links
         return links.get(device.uuid) or links.get(device.pci_bus_id or device.uuid)
 
-    def _visit(
-        self, path: Path, facts: HostFacts | None, identity: FileIdentity | None, known: Baseline | None
-    ) -> None:
+    def _visit(self, facts: HostFacts | None, identity: FileIdentity | None, known: Baseline | None) -> None:
         """Write the facts to the file, if any, and read it, unless it is the one of this identity."""
         self.lane.mark(Step(baseline.NAME))
         began = self._clock.now().monotonic
-        unwritten = facts
         try:
-            if facts is not None:
-                if self._state is not None:
-                    self._state.lock()
-                write_baseline(path, facts)
-                unwritten = None
-            # Taken before reading, so that a change during the read is detected at the next check.
-            present = identity_of(path)
-            same = known is not None and present is not None and present == identity
-            news = BaselineNews(known if same else read_baseline(path), present)
+            news = self._written_and_read(facts, identity, known)
         except Exception as unusable:  # noqa: BLE001 - as in the rounds: a bug here must not end the sampler
-            error = unusable if isinstance(unusable, ReasonedError) else ReasonedError("exception", format_exc())
-            absent = self.learns and unwritten is None and error.reason == "missing"
-            news = BaselineNews(None, None, None if absent else error, absent or unwritten is not None)
+            error = (
+                unusable
+                if isinstance(unusable, DocumentError | StateError)
+                else BaselineError(format_exc(), reason="exception")
+            )
+            absent = self.learns and facts is None and error.reason == "missing"
+            news = BaselineNews(None, error=None if absent else error, missing=absent or facts is not None)
         self._report(replace(news, duration_seconds=self._clock.now().monotonic - began))
 
-    def _log_turn(self, news: BaselineNews) -> None:
-        error, before = news.error, self._news.error
-        if error is not None and (before is None or before.reason != error.reason):
-            log.warning("baseline unusable", extra=fields(error=error.reason, cause=error.detail))
-        elif (found := news.recorded) is not None and found is not self.recorded:
-            log.info("baseline in use", extra=fields(sha256=found.sha256, recorded=timestamp(found.facts.at)))
+    def _written_and_read(
+        self, facts: HostFacts | None, identity: FileIdentity | None, known: Baseline | None
+    ) -> BaselineNews:
+        if (path := self._path) is None:
+            kept = known if facts is None else baseline_in(encode(facts).encode(), "the baseline")
+            return BaselineNews(kept, missing=kept is None)
+        if facts is not None:
+            if self._state is not None:
+                self._state.lock()
+            write_baseline(path, facts)
+        # Taken before reading, so that a change during the read is detected at the next check.
+        present = identity_of(path)
+        same = known is not None and present is not None and present == identity
+        return BaselineNews(known if same else read_baseline(path), present)

@@ -63,30 +63,6 @@ def test_an_error_is_an_exit_code_and_a_line(
     assert code == 70 or len(told.split("\n")) == 2
 
 
-TALK = """
-import sys, click
-from gpu_triage.cli.run import run_cli
-@click.command()
-def talk():
-    sys.stdin.read()
-    for _ in range(100_000): {}
-sys.exit(run_cli(talk, []))
-"""
-
-
-@pytest.mark.parametrize("write", ["click.echo('line')", "sys.stdout.write('line')"])
-def test_without_a_reader_output_ends_without_words(write: str) -> None:
-    pipe = subprocess.PIPE
-    command = [sys.executable, "-c", TALK.format(write)]
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.close()
-        process.stdin.close()  # only now may it write: nobody reads any more
-        assert process.stderr.read() == b""
-
-
 def test_called_with_nothing_the_program_shows_its_help(run: Run) -> None:
     _, out, err = run()
     assert "Usage: gpu-triage" in out + err
@@ -142,23 +118,6 @@ def test_every_mistake_is_a_line_and_the_exit_code_is_2(tmp_path: Path, run: Run
     ran = run("config", "check", *flags)
     assert (ran.code, ran.out) == (2, "")
     assert [line.split(":")[0] for line in mistakes(ran)] == ["metrics.exclude", str(broken), str(broken)]
-
-
-def test_an_unusable_option_is_named(tmp_path: Path, run: Run) -> None:
-    path = tmp_path / "config.yml"
-    path.write_text("expect:\n  gpu-count: many\n")
-    ran = run("config", "check", path)
-    (line,) = mistakes(ran)
-    assert (ran.code, "expect.gpu-count: 'many'" in line, str(path) in line) == (2, True, True)
-    assert run("config", "check", "--config.file", path) == ran
-
-
-def test_a_certificate_that_is_not_there_is_a_mistake(tmp_path: Path, run: Run) -> None:
-    web = tmp_path / "web.yml"
-    web.write_text("tls_server_config:\n  cert_file: gone.pem\n  key_file: gone.key\n")
-    ran = run("config", "check", "--web.config.file", web)
-    (line,) = mistakes(ran)
-    assert (ran.code, str(tmp_path / "gone.pem") in line) == (2, True)
 
 
 @pytest.mark.slow

@@ -11,8 +11,8 @@ import pytest
 from tests.gathered import every
 from tests.host_tree import HostTree
 from tests.parts import some
-from tests.recorded import KEY, SECONDS, captured, record, replayed
-from tests.rig import Rig, pair, scenario_with
+from tests.recorded import KEY, SECONDS, captured, record, recorder, replayed
+from tests.rig import pair, scenario_with
 
 from gpu_triage.cli.main import group
 from gpu_triage.cli.measure import judge_recording
@@ -211,15 +211,6 @@ def test_an_answer_that_does_not_fit_into_the_callers_memory_is_not_written_ther
     assert small.value == 7
 
 
-def test_the_command_records_what_serve_replays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    target = tmp_path / "report.tar.gz"
-    assert run_cli(group, ["record", str(target), "--for", "1s", "--simulate", "dual-a10"]) == 0
-    assert "answers of NVML" in capsys.readouterr().out
-    with replayed(target) as host:
-        host.run(3)
-        assert host.value("gpu_up", gpu="1") == 1
-
-
 @pytest.mark.parametrize(
     ("target", "seconds"),
     [
@@ -300,16 +291,10 @@ USUAL = ("training-day", "dual-a10", "sick-host")
 def recorded(name: str, at: float, path: Path, seconds: float = RECORDED_SECONDS) -> Report:
     """The last report of an exporter that runs on a scenario until then, and is recorded from its start on."""
     scenario = pair(name) if len(load_scenario(name).gpus) > 2 else load_scenario(name)
-    # Neither what a scheduler says nor what is on disk is recorded.
-    scenario = replace(scenario, incidents=())
-    clock = VirtualClock()
-    with simulated_machine(scenario, clock=clock, starting_at=max(0.0, at - seconds)) as simulated:
-        with captured(replace(simulated.machine, pods=None, slurm=None)) as capture:
-            host = Rig(simulated, clock, Config(), machine=capture.machine)
-            host.run(seconds)
-            write_recording(masked(capture.captured(), Masker(KEY)), path)
-        assert host.judge.latest is not None
-        return host.judge.latest.report
+    with recorder(replace(scenario, incidents=()), at=max(0.0, at - seconds)) as (host, made):
+        host.run(seconds)
+        write_recording(made(Masker(KEY)), path)
+        return host.report
 
 
 def verdicts(report: Report) -> dict[str, object]:

@@ -158,19 +158,6 @@ def test_peers_are_expected_to_reach_each_other_as_they_all_did(
         assert host.value("gpu_p2p_expected") == expected
 
 
-def test_another_board_is_compared_with_the_one_that_was_in_its_slot(baseline: Path) -> None:
-    def replace(document: Any) -> None:
-        document["gpus"][0]["uuid"] = "GPU-00000000-0000-0000-0000-000000000000"
-        document["gpus"][0]["name"] = "NVIDIA A30"
-        document["gpus"][0]["numa_node"] = 1
-
-    _rewrite(baseline, replace)
-    with rig(load_scenario("dual-a10"), Config(baseline_file=baseline)) as host:
-        host.run(10)
-        assert _differing(host) >= {("0", "gpu_model"), ("0", "numa_node")}
-        assert not {field for gpu, field in _differing(host) if gpu != "0"}
-
-
 @pytest.mark.parametrize(("text", "error"), [("{", "malformed"), ('{"format": 3}', "malformed"), (None, "missing")])
 def test_a_file_that_cannot_be_used_is_one_line_and_an_error(
     tmp_path: Path, text: str | None, error: str, caplog: pytest.LogCaptureFixture

@@ -176,11 +176,13 @@ def changes(recorded: HostFacts, now: HostFacts) -> tuple[Comparison, ...]:
 
 def match(recorded: Iterable[GpuFacts], now: Iterable[GpuFacts]) -> tuple[GpuPair, ...]:
     """Pair the GPUs of both sides by UUID, then by slot; sorted by slot, including missing GPUs."""
-    before, after = ({gpu.uuid: gpu for gpu in gpus} for gpus in (recorded, now))
-    gone = {gpu.pci_bus_id: gpu for uuid, gpu in before.items() if gpu.pci_bus_id and uuid not in after}
-    pairs = [GpuPair(before.get(uuid) or gone.pop(gpu.pci_bus_id, None), gpu) for uuid, gpu in after.items()]
-    matched = {pair.recorded.uuid for pair in pairs if pair.recorded}
-    pairs += [GpuPair(gpu, None) for uuid, gpu in before.items() if uuid not in matched]
+    now = tuple(now)
+    before = {gpu.uuid: gpu for gpu in recorded}
+    boards = {gpu.uuid: before.pop(gpu.uuid, None) for gpu in now}
+    slots = {gpu.pci_bus_id: gpu for gpu in before.values() if gpu.pci_bus_id}
+    pairs = [GpuPair(boards[gpu.uuid] or slots.pop(gpu.pci_bus_id, None), gpu) for gpu in now]
+    matched = [pair.recorded for pair in pairs]
+    pairs += [GpuPair(gpu, None) for gpu in before.values() if gpu not in matched]
     return tuple(sorted(pairs, key=lambda pair: (pair.latest.pci_bus_id, pair.latest.uuid)))
 
 

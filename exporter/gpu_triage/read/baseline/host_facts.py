@@ -16,7 +16,7 @@ from gpu_triage.documents import (
     parse_json,
     read_file,
     read_value,
-    reason_of,
+    unwritable,
     write_file,
 )
 from gpu_triage.documents.pcie_values import BUILT_LANES, Generation, Width
@@ -45,12 +45,6 @@ _FORMAT: Final = "gpu-triage-baseline"
 _VERSION: Final = 1
 _MOST_GPUS: Final = 256
 _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
-_STEPS: Final = {
-    "missing": "make its folder first",
-    "no_permission": "check the path and its permissions",
-    "io_error": "check the path and the disk",
-}
-
 _MOST_ENTRIES: Final = 1024
 _MOST_CHARACTERS: Final = 256
 LEVEL: Final = "level"
@@ -274,13 +268,11 @@ class Baseline:
 
 
 def read_baseline(path: Path) -> Baseline:
-    try:
-        return baseline_in(read_file(path, MOST_BYTES), str(path))
-    except DocumentError as error:
-        raise BaselineError(error.reason, str(error)) from error
+    return baseline_in(read_file(path, MOST_BYTES), str(path))
 
 
 def baseline_in(content: bytes, file: str) -> Baseline:
+    """The baseline in a file's content. Raises DocumentError, as `decode`."""
     # Imported only when there is a baseline: hashlib loads OpenSSL, which takes 4 MiB.
     import hashlib  # noqa: PLC0415
 
@@ -293,13 +285,12 @@ def baseline_in(content: bytes, file: str) -> Baseline:
 
 
 def write_baseline(path: Path, facts: HostFacts) -> None:
-    """Write a file atomically, replacing an existing one; raises BaselineError for one of `_STEPS`."""
+    """Write a file atomically, replacing an existing one; raises BaselineError."""
     try:
         write_file(path, encode(facts).encode())
     except OSError as error:
-        reason = reason_of(error) if reason_of(error) in _STEPS else "io_error"
-        what = f"{path}: cannot be written: {error.strerror or error}; {_STEPS[reason]}"
-        raise BaselineError(reason, what) from error
+        reason, message = unwritable(path, error, "FILE or --state.directory")
+        raise BaselineError(message, reason=reason) from error
 
 
 def encode(facts: HostFacts) -> str:

@@ -5,13 +5,12 @@ import re
 import tempfile
 import time
 from calendar import timegm
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from gpu_triage.documents import discard_partials, unwritable
 from gpu_triage.documents.process_lock import ProcessLock
-from gpu_triage.errors import FlightRecorderError, LockTaken
+from gpu_triage.errors import FlightRecorderError
 
 MOST_FILES: Final = 20
 MOST_BYTES: Final = 64 << 20
@@ -66,15 +65,6 @@ def lock_of(directory: Path) -> ProcessLock:
 def clean_up(directory: Path) -> None:
     """Delete leftovers of interrupted writes. Hold the lock, or it deletes what another process is writing."""
     discard_partials(directory / f"*{SUFFIX}")
-
-
-def clean_up_unless_written(directory: Path) -> None:
-    """Like `clean_up`, but a no-op while a process of a previous exporter is still writing."""
-    lock = lock_of(directory)
-    with suppress(OSError, LockTaken):
-        lock.acquire()
-        clean_up(directory)
-    lock.release()
 
 
 def prune(directory: Path) -> None:

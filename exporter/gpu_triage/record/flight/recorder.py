@@ -16,12 +16,13 @@ from typing import Final, NamedTuple
 from gpu_triage.errors import FlightRecorderError
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.host_judge import Judgment
+from gpu_triage.log import fields
 from gpu_triage.machine import Machine, Moment
 from gpu_triage.read.exporter.exporter_health import CollectorHealth
 from gpu_triage.read.exporter.flight_recorder import NAME, FlightReading, WrittenRecording
 from gpu_triage.read.metrics.contract import HOST_LABELS, GpuLabels
 from gpu_triage.record.capture import Capture
-from gpu_triage.record.flight.directory import clean_up_unless_written, file_name, refuse_unusable
+from gpu_triage.record.flight.directory import file_name, refuse_unusable
 from gpu_triage.record.flight.process import AGAIN_SECONDS, WRITING_SECONDS, FlightRecording, RecordingWriter
 
 log = logging.getLogger(__name__)
@@ -119,7 +120,7 @@ class FlightRecorder:
         self._thread.join(within_seconds)
         if self._thread.is_alive() and (self._writes or self._wanted):
             what = "a recording is still being written; it is lost if its process is killed as well"
-            log.warning(what, extra={"fields": {"directory": str(self._directory)}})
+            log.warning(what, extra=fields(directory=str(self._directory)))
 
     def round(self) -> None:
         """Compress what was answered since the last round, and write a recording if one is pending."""
@@ -133,7 +134,6 @@ class FlightRecorder:
         self._last_round_at, self._began_at = self._clock.now(), None
 
     def _run(self) -> None:
-        clean_up_unless_written(self._directory)
         while not self._stopping:
             self._guard(self.round)
             self._woken.wait(INTERVAL_SECONDS)
@@ -178,7 +178,7 @@ class FlightRecorder:
             self._writes = False
         with self._lock:
             self._written.update(dict.fromkeys((each.labels for each in causes), WrittenRecording(name, now.wall)))
-        log.warning("recorded the last minutes", extra={"fields": {"file": name, "finding": causes[0].code}})
+        log.warning("recorded the last minutes", extra=fields(file=name, finding=causes[0].code))
 
     def _attempt(self, act: Callable[[], object]) -> None:
         try:
@@ -198,8 +198,7 @@ class FlightRecorder:
         if lasting:
             self._error = error
         if not lasting or before is None or before.reason != error.reason:
-            fields = {"error": error.reason, "cause": error.detail}
-            log.warning("the flight recorder cannot record", extra={"fields": fields})
+            log.warning("the flight recorder cannot record", extra=fields(error=error.reason, cause=error.detail))
 
 
 def _causes(judgment: Judgment) -> Iterator[Cause]:

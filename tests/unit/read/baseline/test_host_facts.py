@@ -140,7 +140,7 @@ def test_no_value_is_accepted_that_the_schema_forbids(key: str, value: object, s
 
 
 def test_a_file_without_a_folder_is_not_written(tmp_path: Path) -> None:
-    with pytest.raises(BaselineError, match="make its folder first"):
+    with pytest.raises(BaselineError, match="create the directory"):
         write_baseline(tmp_path / "nowhere" / "baseline.json", FULL)
 
 

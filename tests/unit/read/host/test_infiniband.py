@@ -23,8 +23,8 @@ from tests.captured_cards import captured
 from tests.evidence import steady
 from tests.host_tree import HostTree, counter_files
 
-from gpu_triage.options.config import Config, LineRate
-from gpu_triage.options.values import DEVICE_PATTERN, LINE_RATE
+from gpu_triage.options.config import LINE_RATE, Config, LineRate
+from gpu_triage.options.values import DEVICE_PATTERN
 from gpu_triage.read.host import infiniband, network_interfaces
 from gpu_triage.read.host.infiniband import EVENTS, HOST_INFINIBAND, HostInfinibandReader, InfinibandPort
 from gpu_triage.read.host.network_interfaces import DEFAULTS, HostNetworkLinkReader, HostNetworkReader, InterfaceLink

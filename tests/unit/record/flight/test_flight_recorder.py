@@ -3,7 +3,6 @@
 import json
 import pickle
 import shutil
-import tarfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,8 +26,6 @@ from gpu_triage.record.capture import Captured
 from gpu_triage.record.flight.directory import (
     MOST_BYTES,
     MOST_FILES,
-    clean_up,
-    clean_up_unless_written,
     file_name,
     lock_of,
     prune,
@@ -130,12 +127,8 @@ def test_a_fault_is_recorded_and_replayed(tmp_path: Path, capsys: pytest.Capture
         seen = codes(capsys.readouterr().out)
         assert codes(recording.verdict) <= seen
         assert {subject for subject, _ in seen} == {"1"}
-    with tarfile.open(directory / name) as archive:
-        members = {each.name: archive.extractfile(each) for each in archive.getmembers()}
-        everything = b"".join(file.read() for file in members.values() if file is not None)
-    assert "recording/verdict.json" in members
-    assert uuid.encode() not in everything
-    assert not [gpu.serial for gpu in scenario.gpus if gpu.serial.encode() in everything]
+    assert uuid not in recording.verdict
+    assert not [gpu.serial for gpu in scenario.gpus if gpu.serial in recording.verdict]
 
 
 def test_a_recording_that_is_never_written_to_its_end_is_no_success(tmp_path: Path) -> None:
@@ -285,52 +278,12 @@ def all_names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
-def test_a_recording_is_written_and_nothing_else_is_left(tmp_path: Path) -> None:
-    name = write_here(tmp_path, recording(), MASKER)
-    assert all_names(tmp_path) == [".lock", name]
-    assert read_recording(tmp_path / name).seconds == 600.0
-
-
-@pytest.mark.parametrize("planted", [f".{recording().name}.new", recording().name, ".lock"])
-def test_a_link_that_somebody_planted_is_not_written_to(tmp_path: Path, planted: str) -> None:
-    victim, directory = tmp_path / "victim", tmp_path / "recordings"
-    victim.write_text("precious")
-    directory.mkdir()
-    (directory / planted).symlink_to(victim)
-    if planted == ".lock":
-        with pytest.raises(FlightRecorderError, match="delete the link") as raised:
-            write_here(directory, recording(), MASKER)
-        assert raised.value.reason == "not_a_file"
-    elif planted == recording().name:
-        # It counts as a recording of the same finding.
-        assert write_here(directory, recording(), MASKER) == planted
-    else:
-        name = write_here(directory, recording(), MASKER)
-        assert not (directory / name).is_symlink()
-        assert all_names(directory) == [".lock", name]
-    assert victim.read_text() == "precious"
-
-
-def test_what_is_behind_a_link_survives_the_cleaning_up(tmp_path: Path) -> None:
-    elsewhere, directory = tmp_path / "elsewhere", tmp_path / "recordings"
-    elsewhere.mkdir()
-    (elsewhere / "precious").touch()
-    directory.mkdir()
-    (directory / f".{recording().name}.new").symlink_to(elsewhere / "precious")
-    clean_up(directory)
-    assert all_names(directory) == []
-    assert all_names(elsewhere) == ["precious"]
-
-
-def test_what_a_process_of_an_earlier_exporter_still_writes_is_left_to_it(tmp_path: Path) -> None:
-    (tmp_path / ".half.tar.gz.new").touch()
-    writer = lock_of(tmp_path)
-    writer.acquire()
-    clean_up_unless_written(tmp_path)
-    assert ".half.tar.gz.new" in all_names(tmp_path)
-    writer.release()
-    clean_up_unless_written(tmp_path)
-    assert all_names(tmp_path) == [".lock"]
+def test_a_link_that_somebody_planted_is_not_locked(tmp_path: Path) -> None:
+    (tmp_path / ".lock").symlink_to(tmp_path / "victim")
+    with pytest.raises(FlightRecorderError, match="delete the link") as raised:
+        write_here(tmp_path, recording(), MASKER)
+    assert raised.value.reason == "not_a_file"
+    assert not (tmp_path / "victim").exists()
 
 
 def test_of_two_exporters_that_see_the_same_finding_the_second_takes_the_recording_of_the_first(tmp_path: Path) -> None:
