@@ -9,6 +9,7 @@ from typing import Final
 from gpu_triage.driver.kernel.pci_bus import BusEvents, PciGpu, read_pci_gpus
 from gpu_triage.driver.nvml.session import CurrentCall, DriverVersions, Session
 from gpu_triage.errors import DriverReplaced, DriverUnavailable, HostReadFailed, ProbeFailed
+from gpu_triage.log import fields
 from gpu_triage.machine import Machine, Probe, ProbeReport
 from gpu_triage.options.config import Config
 from gpu_triage.read.exporter.exporter_health import DRIVER
@@ -161,7 +162,7 @@ class DriverWatch:
         try:
             bus = read_pci_gpus(self._machine.sysfs, [])
         except HostReadFailed as failed:
-            log.debug("PCI bus unreadable", extra={"fields": {"cause": str(failed)}})
+            log.debug("PCI bus unreadable", extra=fields(cause=str(failed)))
         count: int | None = None
         error: DriverUnavailable | None = None
         call = CurrentCall()
@@ -271,6 +272,6 @@ class ProbeSchedule:
         try:
             report = probe.look()
         except ProbeFailed as failed:
-            log.warning("the search for missing GPUs failed", extra={"fields": {"cause": str(failed)}})
+            log.warning("the search for missing GPUs failed", extra=fields(cause=str(failed)))
             return
         self._report(report)

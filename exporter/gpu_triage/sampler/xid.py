@@ -10,7 +10,7 @@ from typing import Final
 from gpu_triage.driver.nvml.events import XidEvents
 from gpu_triage.driver.nvml.session import MAX_GPUS, Device
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.log import repeated
+from gpu_triage.log import fields, repeated
 from gpu_triage.machine import Machine, Moment, WallTimes
 from gpu_triage.options.config import Config, collector_enabled
 from gpu_triage.read.exporter.exporter_health import CollectorHealth
@@ -309,8 +309,7 @@ class XidWatch:
             self._kernel_at = now.monotonic + _RETRY_SECONDS
         if news.lost:
             if now.monotonic >= self._gap_until:
-                facts = {"lost": news.lost}
-                log.warning("the kernel log overran: Xids may be among the lost records", extra={"fields": facts})
+                log.warning("the kernel log overran: Xids may be among the lost records", extra=fields(lost=news.lost))
             self._gap_until = now.monotonic + _GAP_SECONDS
         self._readable[news.source] = news.readable
         if news.source is XidSource.KMSG and news.past_read:
@@ -407,7 +406,7 @@ class XidWatch:
                 log.info("no Xids from the kernel log: %s", failed)
         except Exception:  # noqa: BLE001 - as in the rounds: a bug here must not end the sampler
             refusal, failures = "exception", ("exception",)
-            log.warning("Xids of the kernel log failed", extra={"fields": {"cause": traceback.format_exc()}})
+            log.warning("Xids of the kernel log failed", extra=fields(cause=traceback.format_exc()))
         self._kernel_refusal = refusal
         past_read = refusal is not None or kernel.log.drained
         took, lost = self._since(began), kernel.log.lost - lost
@@ -425,7 +424,7 @@ class XidWatch:
                 self._report(XidNews(XidSource.NVML, (report,)))
         except Exception:  # noqa: BLE001 - as above
             failures.append("exception")
-            log.warning("NVML's Xid events failed", extra={"fields": {"cause": traceback.format_exc()}})
+            log.warning("NVML's Xid events failed", extra=fields(cause=traceback.format_exc()))
         failures.extend(self._events.take_failures())
         readable = self._events.listening
         changed, took = self._events.take_changed(), self._since(began)

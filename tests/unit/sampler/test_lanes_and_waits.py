@@ -327,7 +327,15 @@ def test_a_state_directory_that_cannot_be_used_is_tried_again(
 
 def state_store(machine: Machine, directory: Path, kept: IncidentLedger | None = None) -> StateStore[object]:
     lane = InlineLane(machine.clock)
-    stores = StateStores(machine, CONFIG, lane, lambda _news: None, StateDirectory(directory), may_write=True)
+    stores = StateStores(
+        machine,
+        CONFIG,
+        lane,
+        StateDirectory(directory),
+        post=lambda _take: None,
+        count=lambda _name, _errors: None,
+        may_write=True,
+    )
     return cast("StateStore[object]", stores.add(INCIDENT_HISTORY, kept or IncidentLedger()))
 
 
