@@ -19,9 +19,7 @@ from datetime import datetime, timezone
 from typing import Final, TextIO
 
 LOGGER = "gpu_triage"
-_OWN_KEYS = frozenset({"ts", "level", "msg", "logger", "error", "traceback", "stack"})
 _BARE = re.compile(r"[^\s\"=\\]+")
-_NOT_IN_KEY = re.compile(r"[^A-Za-z0-9_.-]")
 
 MOST_LINES: Final = 60
 _REFILL_SECONDS: Final = 60.0
@@ -163,41 +161,19 @@ def _facts(record: logging.LogRecord) -> Iterator[tuple[str, Fact]]:
     at = datetime.fromtimestamp(record.created, timezone.utc)
     yield "ts", f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z"
     yield "level", record.levelname.lower()
-    yield "msg", _message(record)
+    yield "msg", record.getMessage()
     if record.name != LOGGER and not record.name.startswith(f"{LOGGER}."):
         yield "logger", record.name
     for key, value in getattr(record, "fields", {}).items():
-        yield _key(str(key)), _fact(value)
+        yield key, _fact(value)
     if record.exc_info and record.exc_info[1] is not None:
         error = record.exc_info[1]
         yield "error", f"{type(error).__name__}: {_fact(error)}"
         yield "traceback", logging.Formatter().formatException(record.exc_info)
-    if record.stack_info:
-        yield "stack", record.stack_info
-
-
-def _message(record: logging.LogRecord) -> str:
-    try:
-        return record.getMessage()
-    except (TypeError, ValueError, KeyError):
-        # The arguments don't match the format string; print both unformatted.
-        return f"{record.msg} {record.args!r}"
-
-
-def _key(key: str) -> str:
-    clean = _NOT_IN_KEY.sub("_", key) or "_"
-    return f"field_{clean}" if clean in _OWN_KEYS - {"error"} else clean
 
 
 def _fact(value: object) -> Fact:
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "backslashreplace")
-    try:
-        return str(value)
-    except Exception as error:  # noqa: BLE001 - one unprintable field must not lose the line
-        return f"<{type(value).__name__}: {type(error).__name__}>"
+    return value if value is None or isinstance(value, (bool, int, float)) else str(value)
 
 
 def _logfmt_value(fact: Fact) -> str:
