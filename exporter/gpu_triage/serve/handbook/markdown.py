@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Final
 
 from markdown_it import MarkdownIt
@@ -29,6 +30,8 @@ def read(text: str) -> Sequence[Node]:
     return Node(_parser().parse(text)).children
 
 
+# The longest page takes 0.2 s, and clients may request it in a flood; others are about 10 kB.
+@lru_cache(maxsize=128)
 def render_html(text: str) -> str:
     """The body of a page as HTML, with links relative to ``/runbooks/``; a link to a file not served becomes text."""
     parser = _parser()
