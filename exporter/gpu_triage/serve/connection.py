@@ -70,16 +70,12 @@ class Clients:
         descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if descriptors != resource.RLIM_INFINITY:
             self._most = min(self._most, max(1, descriptors // 2))
-        self._wall = wall
+        self.wall = wall  # Unix seconds
         self._emptied = asyncio.Event()
 
     @property
     def full(self) -> bool:
         return len(self.connections) >= self._most
-
-    @property
-    def date(self) -> bytes:
-        return http_date(self._wall())
 
     def enter(self, connection: Connection) -> None:
         """Add a connection as soon as it is accepted, before any TLS handshake, and enforce the limit.
@@ -278,7 +274,14 @@ class Connection(asyncio.Protocol):
             self._finish_answer()
 
     def _write(self, answer: Answer) -> None:
-        headers = {b"date": self._crowd.date, **answer.all_headers}
+        headers = {
+            b"date": http_date(self._crowd.wall()),
+            b"content-type": answer.content_type.encode("latin-1"),
+            b"content-length": str(len(answer.body)).encode("ascii"),
+            b"x-content-type-options": b"nosniff",
+            b"cache-control": b"no-store",
+            **dict(answer.headers),
+        }
         if self._ends_after_answer:
             headers[b"connection"] = b"close"
         reason = HTTPStatus(answer.status).phrase.encode("ascii")
