@@ -13,7 +13,7 @@ from gpu_triage.log import fields
 from gpu_triage.machine import Machine, Probe, ProbeReport
 from gpu_triage.options.config import Config
 from gpu_triage.read.exporter.exporter_health import DRIVER
-from gpu_triage.sampler.lanes import Lane, Step, overdue
+from gpu_triage.sampler.lanes import Lane, Step
 
 log = logging.getLogger(__name__)
 
@@ -87,11 +87,6 @@ class DriverWatch:
     @property
     def released(self) -> bool:
         return self._release_requested and not self._open
-
-    def stalled(self, now: float, deadline_seconds: float, session_seconds: float) -> bool:
-        """Whether a driver-wide call is late; the limit is `session_seconds` while NVML is shut down and reopened."""
-        limit_seconds = session_seconds if self.ending_session else deadline_seconds
-        return overdue(self.lane.busy_since, now, limit_seconds)
 
     @property
     def wants_ending(self) -> bool:

@@ -128,9 +128,11 @@ class GpuRounds:
 
     def driver_stalled(self, now: float) -> bool:
         """Whether a driver-wide call has exceeded its deadline."""
-        deadline = self._config.sample_deadline_seconds
-        # This process may need as long for a new session as the probe process did.
-        return self.driver.stalled(now, deadline, max(deadline, 2 * self._probes.session_seconds))
+        limit_seconds = self._config.sample_deadline_seconds
+        if self.driver.ending_session:
+            # This process may need as long for a new session as the probe process did.
+            limit_seconds = max(limit_seconds, 2 * self._probes.session_seconds)
+        return overdue(self.driver.lane.busy_since, now, limit_seconds)
 
     def continue_enumeration(self, now: float) -> None:
         """Continue the enumeration and apply new identities. Called when all pending reports have been processed."""

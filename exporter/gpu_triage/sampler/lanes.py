@@ -67,9 +67,9 @@ class Lane(ABC):
     def busy_since(self) -> float | None:
         """Monotonic second at which the job's current step started; None when idle."""
 
-    @abstractmethod
     def ready(self) -> bool:
         """Whether it can take a job now: it is idle, and has a thread or could start one."""
+        return self.busy_since is None
 
     @abstractmethod
     def submit(self, job: Job, *, queued: bool = False) -> None:
@@ -159,7 +159,7 @@ class ThreadLane(Lane):
         return self._began_at if self._alive() else None
 
     def ready(self) -> bool:
-        return self.busy_since is None and (self._alive() or self._start())
+        return super().ready() and (self._alive() or self._start())
 
     def submit(self, job: Job, *, queued: bool = False) -> None:
         self.mark()
@@ -210,9 +210,6 @@ class InlineLane(Lane):
     @property
     def busy_since(self) -> float | None:
         return self._began_at if self._clock.now().monotonic < self._until else None
-
-    def ready(self) -> bool:
-        return self.busy_since is None
 
     def submit(self, job: Job, *, queued: bool = False) -> None:  # noqa: ARG002 - jobs run one after another anyway
         self.mark()
