@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from gpu_triage.errors import DriverUnavailable, GpuUnavailable, HostReadFailed
 from gpu_triage.machine import Clock, Moment
@@ -147,6 +147,11 @@ class OutcomeStore:
     def get(self, collector: str, subject: str) -> Outcome | None:
         """A collector's outcome for one subject; None before the first, or if the collector does not run."""
         return self._outcomes.get(collector, {}).get(subject)
+
+    def reading(self, collector: contract.GpuCollector[R] | contract.HostCollector[R], subject: str = HOST) -> R | None:
+        """What a collector last read of a subject; None before the first success, or once that is withdrawn."""
+        outcome = self.get(collector.name, subject)
+        return None if outcome is None else cast("R | None", outcome.reading)
 
     def version(self, collector: str) -> int:
         """A number that changes whenever the collector's outcomes do."""
