@@ -5,7 +5,6 @@ import json
 import logging
 import re
 import sys
-import threading
 from collections.abc import Mapping
 
 import pytest
@@ -175,29 +174,13 @@ def test_each_place_writes_so_many_lines_at_once_then_one_a_minute_and_the_other
     assert handler.written()[MOST_LINES + 1 :] == [("storm", None)] * 3 + [("storm", left_out)]
 
 
-def test_what_was_left_out_is_summed_up_once_even_if_nothing_follows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpu_triage.log.QUIET_SECONDS", 0.05)
-    handler, before = Bounded(), frozenset(threading.enumerate())
-    handler.say(times=MOST_LINES + 5)
-    for summary in frozenset(threading.enumerate()) - before:
-        summary.join()
-    assert handler.written()[MOST_LINES:] == [("m", 5)]
-    handler.say()
-    handler.close()
-    assert handler.written()[MOST_LINES:] == [("m", 5), ("m", 1)]
-
-
-def test_where_no_thread_can_be_started_a_flood_costs_lines_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(_thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
+def test_what_was_left_out_is_summed_up_once_after_ten_minutes() -> None:
     handler = Bounded()
-    with monkeypatch.context() as limited:
-        limited.setattr(threading.Thread, "start", refused)
-        handler.say(times=MOST_LINES + 5)
-    handler.say()
+    handler.say(times=MOST_LINES + 5)
+    for handler.seconds in (599.0, 600.0, 601.0):
+        handler.say()
     handler.close()
-    assert handler.written()[MOST_LINES:] == [("m", 6)]
+    assert handler.written()[MOST_LINES:] == [("m", None), ("m", 5), ("m", None), ("m", None)]
 
 
 def test_a_line_of_a_kind_is_written_again_after_its_quiet_time() -> None:
