@@ -22,7 +22,6 @@ from tests.e2e.processes import wait_for
 from tests.gathered import for_each
 from tests.guarded_server import MTLS, PASSWORDS, REQUEST, Running, basic, replace, serving
 from tests.logged import Log
-from tests.rig import rig
 from tests.web_sources import Host
 
 from gpu_triage.documents import Place
@@ -36,7 +35,6 @@ from gpu_triage.serve.passwords import hashed
 from gpu_triage.serve.security import SecuritySource
 from gpu_triage.serve.server import WebServer
 from gpu_triage.serve.tls import server_context
-from gpu_triage_simulator import load_scenario
 
 HASH = "$2b$04$oU7arqRnLqxvvbHvQHnxOuwZN7QnJ6Y0uYc2VdKdvG5a3Nn0QZ0jK"
 
@@ -79,11 +77,6 @@ def refusal(folder: Path, content: str) -> str:
 def test_a_file_that_asks_for_nothing_guards_nothing(tmp_path: Path, content: str) -> None:
     (tmp_path / "web.yml").write_text(content)
     assert read_web_config(str(tmp_path / "web.yml")) == WebConfig()
-
-
-def test_paths_are_relative_to_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert context_of(folder, "client_auth_type: NoClientCert").verify_mode is ssl.CERT_NONE
 
 
 def test_the_defaults_are_tls_1_2_and_1_3_and_http_1_1(folder: Path) -> None:
@@ -262,17 +255,6 @@ def test_files_that_do_not_change_are_not_loaded_again(tmp_path: Path) -> None:
         assert not running.source.reload()
         assert running.source.current is before
         assert len(running.health) == 1
-
-
-def test_a_web_configuration_says_whether_it_is_in_force_and_since_when() -> None:
-    with rig(load_scenario("dual-a10")) as running:
-        running.run(1)
-        assert running.series("gpu_exporter_web_config_reload_success") == []
-        for success in (True, False):
-            running.sampler.status.web_config = WebConfigHealth(success=success, loaded_at=1e9)
-            running.run(1)
-            assert running.value("gpu_exporter_web_config_reload_success") == success
-            assert running.value("gpu_exporter_web_config_last_reload_success_timestamp_seconds") == 1e9
 
 
 WEAKER = {

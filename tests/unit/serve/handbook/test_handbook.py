@@ -10,7 +10,7 @@ from tests.gathered import every, for_each
 from tests.rules.rulefile import alerts, read_rules, rule_files
 
 from gpu_triage.judge.findings.table import BY_CODE
-from gpu_triage.read.xid.codes import XID_CODES, XidKind, codes_of
+from gpu_triage.read.xid.codes import XID_CODES
 from gpu_triage.serve.handbook.markdown import render_html, served_address
 from gpu_triage.serve.handbook.pages import (
     CONFIGURATION,
@@ -158,28 +158,6 @@ def test_raw_html_is_text() -> None:
 )
 def test_links_between_files_become_links_between_pages(target: str, address: str | None) -> None:
     assert served_address(target) == address
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [("GpuXidCritical", XidKind.PAGE), ("GpuXidContained", XidKind.TICKET), ("GpuXidApplication", XidKind.APPLICATION)],
-)
-def test_an_xid_runbook_links_the_list_of_exactly_the_codes_of_its_kind(name: str, kind: XidKind) -> None:
-    (anchor,) = set(re.findall(r"xids\.md#([\w-]+)\)", find(name).text))
-    section = find(XIDS).text.split(f"## {anchor.replace('-', ' ').capitalize()}\n")[1].split("\n## ")[0]
-    cells = re.findall(r"^- ([\d, -]+): ", section, re.MULTILINE)
-    assert sorted(code for cell in cells for code in _codes(cell)) == list(codes_of(kind))
-
-
-def test_the_page_of_all_xids_lists_each_once() -> None:
-    cells = re.findall(r"^- ([\d, -]+): ", find(XIDS).text, re.MULTILINE)
-    listed = [code for cell in cells for code in _codes(cell)]
-    assert sorted(listed) == list(XID_CODES)
-
-
-def _codes(cell: str) -> list[int]:
-    bounds = (part.partition("-") for part in cell.split(", "))
-    return [code for first, _, last in bounds for code in range(int(first), int(last or first) + 1)]
 
 
 @pytest.mark.parametrize("name", alert_names())
