@@ -16,13 +16,14 @@ from itertools import groupby, islice
 from operator import is_
 from typing import Final, NamedTuple
 
+from gpu_triage.log import fields
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_TIME_SECONDS
 from gpu_triage.read.selection import Selection
 from gpu_triage.sampler.outcomes import HOST, Outcome
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.serve.exposition.encoding import END, Encoder, Format
 from gpu_triage.serve.exposition.process import OwnProcess
-from gpu_triage.serve.messages import weighted
+from gpu_triage.serve.messages import Answer, weighted
 
 log = logging.getLogger(__name__)
 
@@ -38,14 +39,6 @@ _LAST_WORD_SECONDS: Final = 1.0
 
 _LONGEST_SECONDS: Final = 3.0
 """How long any response is reused; limited, because it contains the time of the scrape."""
-
-
-class Page(NamedTuple):
-    """A response to a scrape; `body` is compressed if `gzipped`."""
-
-    body: bytes
-    content_type: str
-    gzipped: bool
 
 
 @dataclass(slots=True)
@@ -73,7 +66,7 @@ class _Run:
         return self.packed
 
 
-class _Answer(NamedTuple):
+class _WholePage(NamedTuple):
     """The body of a response, and the monotonic second after which something in it is stale."""
 
     body: bytes
@@ -94,7 +87,7 @@ class Exposition:
         self._pages: dict[tuple[Format, str], _CollectorPage] = {}
         lengths = [len(tuple(run)) for _, run in groupby(self._store.collectors, lambda name: name in sampler.often)]
         self._runs = {form: [(length, _Run()) for length in lengths] for form in Format}
-        self._answers: dict[tuple[Format, bool], _Answer] = {}
+        self._whole: dict[tuple[Format, bool], _WholePage] = {}
         self._wanted_at: dict[tuple[Format, bool], float] = {}
 
     def refresh(self) -> None:
@@ -106,33 +99,33 @@ class Exposition:
                 if unasked_seconds > _WANTED_FOR_SECONDS:
                     self._forget(form, gzipped=gzipped)
                 elif unasked_seconds > _AHEAD_SECONDS:
-                    self._answers.pop((form, gzipped), None)
+                    self._whole.pop((form, gzipped), None)
                 else:
-                    self._answers[form, gzipped] = self._encode_answer(form, gzipped=gzipped)
+                    self._whole[form, gzipped] = self._encode_page(form, gzipped=gzipped)
 
-    def page(self, accept: str, names: tuple[str, ...], gzipped: bool) -> Page:  # noqa: FBT001 - a client property
+    def page(self, accept: str, names: tuple[str, ...], gzipped: bool) -> Answer:  # noqa: FBT001 - a client property
         """The metrics as the header `accept` prefers; only those with these exposed `names`, all if there are none."""
         form = negotiate(accept)
         if names:
             body = self._selection(form, frozenset(names))
-            return Page(gzip_of((body,), (deflated(body),)) if gzipped else body, form.value, gzipped)
-        answer = self._answer_at_hand(form, gzipped=gzipped)
-        if answer is None:
+            return Answer(200, gzip_of((body,), (deflated(body),)) if gzipped else body, form.value)
+        page = self._page_at_hand(form, gzipped=gzipped)
+        if page is None:
             with self._encoding:
                 # Another thread may have encoded it while this one waited for the lock.
-                answer = self._answer_at_hand(form, gzipped=gzipped)
-                if answer is None:
-                    answer = self._answers[form, gzipped] = self._encode_answer(form, gzipped=gzipped)
+                page = self._page_at_hand(form, gzipped=gzipped)
+                if page is None:
+                    page = self._whole[form, gzipped] = self._encode_page(form, gzipped=gzipped)
         self._wanted_at[form, gzipped] = time.monotonic()
-        return Page(answer.body, form.value, gzipped)
+        return Answer(200, page.body, form.value)
 
-    def _answer_at_hand(self, form: Format, *, gzipped: bool) -> _Answer | None:
-        """The last encoded response; None before the first, or if some of it is stale by now."""
+    def _page_at_hand(self, form: Format, *, gzipped: bool) -> _WholePage | None:
+        """The page as last encoded; None before the first, or if some of it is stale by now."""
         # Checked at each scrape, because after a hang or the sampler's end there is no publication to trigger it.
-        answer = self._answers.get((form, gzipped))
-        return None if answer is None or self._now() > answer.good_until else answer
+        page = self._whole.get((form, gzipped))
+        return None if page is None or self._now() > page.good_until else page
 
-    def _encode_answer(self, form: Format, *, gzipped: bool) -> _Answer:
+    def _encode_page(self, form: Format, *, gzipped: bool) -> _WholePage:
         now = self._now()
         pages = [self._collector_page(form, name, now) for name in self._store.collectors]
         own = self._process_encoders[form].encode((self._own_outcome(),)) + _end(form)
@@ -140,7 +133,7 @@ class Exposition:
         if not all(page.all_shown for page in pages):
             good_until = now + _LAST_WORD_SECONDS
         bodies = [page.body for page in pages]
-        return _Answer(self._gzip(form, bodies, own) if gzipped else b"".join((*bodies, own)), good_until)
+        return _WholePage(self._gzip(form, bodies, own) if gzipped else b"".join((*bodies, own)), good_until)
 
     def _gzip(self, form: Format, bodies: list[bytes], own: bytes) -> bytes:
         """Compress the pages; runs of unchanged pages reuse the previous result."""
@@ -171,7 +164,7 @@ class Exposition:
             body = page.encoder.encode(tuple(fresh))
         except Exception:
             # One collector's encoding error must not affect the others' pages.
-            log.exception("encoding failed", extra={"fields": {"collector": collector}})
+            log.exception("encoding failed", extra=fields(collector=collector))
             body = b""
         if body != page.body:
             page.body = body
@@ -193,7 +186,7 @@ class Exposition:
 
     def _forget(self, form: Format, *, gzipped: bool) -> None:
         del self._wanted_at[form, gzipped]
-        self._answers.pop((form, gzipped), None)
+        self._whole.pop((form, gzipped), None)
         if not any(other is form for other, _ in self._wanted_at):
             self._pages = {key: page for key, page in self._pages.items() if key[0] is not form}
         if gzipped:
