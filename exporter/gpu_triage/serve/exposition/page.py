@@ -27,9 +27,6 @@ from gpu_triage.serve.messages import Answer, weighted
 
 log = logging.getLogger(__name__)
 
-_WANTED_FOR_SECONDS: Final = 300.0
-"""A format is dropped from the cache if it hasn't been requested for this long."""
-
 _AHEAD_SECONDS: Final = 3.0
 """A format not requested for this long is encoded on request instead of at each publication; most scrapers come every
 15 s."""
@@ -94,11 +91,8 @@ class Exposition:
         """Encode changes in the usual formats, on the sampler's thread: until then, scrapes get the last response."""
         now = time.monotonic()
         with self._encoding:
-            for form, gzipped in sorted(self._wanted_at, key=lambda wanted: wanted[1]):
-                unasked_seconds = now - self._wanted_at[form, gzipped]
-                if unasked_seconds > _WANTED_FOR_SECONDS:
-                    self._forget(form, gzipped=gzipped)
-                elif unasked_seconds > _AHEAD_SECONDS:
+            for (form, gzipped), wanted_at in tuple(self._wanted_at.items()):
+                if now - wanted_at > _AHEAD_SECONDS:
                     self._whole.pop((form, gzipped), None)
                 else:
                     self._whole[form, gzipped] = self._encode_page(form, gzipped=gzipped)
@@ -183,14 +177,6 @@ class Exposition:
         time_now = GPU_EXPORTER_TIME_SECONDS.sample(round(at.wall, 3))
         samples = (*self._shown.of((time_now,)), *self._process.samples())
         return Outcome("process", HOST, samples, at)
-
-    def _forget(self, form: Format, *, gzipped: bool) -> None:
-        del self._wanted_at[form, gzipped]
-        self._whole.pop((form, gzipped), None)
-        if not any(other is form for other, _ in self._wanted_at):
-            self._pages = {key: page for key, page in self._pages.items() if key[0] is not form}
-        if gzipped:
-            self._runs[form] = [(length, _Run()) for length, _ in self._runs[form]]
 
 
 def negotiate(accept: str) -> Format:
