@@ -11,15 +11,14 @@ from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.session import Device, DriverVersions
 from gpu_triage.errors import DriverUnavailable, GpuUnavailable
 from gpu_triage.log import fields
-from gpu_triage.machine import Machine, ProbeReport
-from gpu_triage.options.config import Config
+from gpu_triage.machine import ProbeReport
 from gpu_triage.read.exporter.exporter_health import DRIVER
 from gpu_triage.read.incidents.ledger import Board
 from gpu_triage.read.metrics.contract import AnyGpuCollector, ExpectedLink, GpuRound
 from gpu_triage.sampler.driver import RELEASED, DriverLook, DriverWatch, ProbeSchedule
 from gpu_triage.sampler.host_gpus import DRIVER_UNAVAILABLE, GONE, Enumeration, GpuRecord, HostGpus, Places
-from gpu_triage.sampler.lanes import Job, Lane, LaneMaker, Post, Step, overdue
-from gpu_triage.sampler.outcomes import Freshness, Outcome, sampled
+from gpu_triage.sampler.lanes import Job, Lane, Step, overdue
+from gpu_triage.sampler.outcomes import Context, Freshness, Outcome, sampled
 from gpu_triage.sampler.schedule import interval_seconds
 from gpu_triage.sampler.status import Status
 from gpu_triage.sampler.xid import XidWatch
@@ -38,25 +37,20 @@ class GpuRounds:
 
     def __init__(
         self,
-        machine: Machine,
-        config: Config,
-        make_lane: LaneMaker,
+        context: Context,
         collectors: tuple[AnyGpuCollector, ...],
-        report: Callable[[Outcome], None],
         *,
-        post: Post,
         xid: XidWatch,
         link_of: Callable[[Device], ExpectedLink | None],
         boards: Callable[[], Mapping[str, Board]],
         freshness: Freshness,
         status: Status,
     ) -> None:
-        self.host_gpus = HostGpus(config, make_lane)
-        self.driver = DriverWatch(machine, config, make_lane(DRIVER), lambda look: post(partial(self._take_look, look)))
-        self._machine = machine
-        self._config = config
-        self._report = report
-        self._post = post
+        make_lane, self._post = context.make_lane, context.post
+        self._machine, self._config = context.machine, context.config
+        self._report = context.report
+        self.host_gpus = HostGpus(self._config, make_lane)
+        self.driver = DriverWatch(context, make_lane(DRIVER), lambda look: self._post(partial(self._take_look, look)))
         self._xid = xid
         self._link_of = link_of
         self._boards = boards
@@ -65,11 +59,11 @@ class GpuRounds:
         self._alone = tuple(c for c in collectors if not c.asks_peers)
         self._with_peers = tuple(c for c in collectors if c.asks_peers)
         self._peer_collectors = frozenset(c.name for c in self._with_peers)
-        self._enumeration = Enumeration(self.host_gpus, post, self._driver_gone)
+        self._enumeration = Enumeration(self.host_gpus, self._post, self._driver_gone)
         # Where the probe process is waited for, which has an NVML session of its own.
         self.probe_lane = make_lane("search")
         self._probes = ProbeSchedule(
-            machine.probe, self.probe_lane, lambda report: post(partial(self._take_probe, report))
+            self._machine.probe, self.probe_lane, lambda report: self._post(partial(self._take_probe, report))
         )
         self._peers_lane = make_lane("peers")
         self._left_behind: str | None = None

@@ -36,7 +36,7 @@ from gpu_triage.sampler.host_gpus import GpuRecord
 from gpu_triage.sampler.host_readings import HostReadings
 from gpu_triage.sampler.incidents import IncidentWatch
 from gpu_triage.sampler.lanes import BLOCKED, DEADLINE, NO_THREAD, CallWatch, Lane, LaneMaker, Step, lacking_threads
-from gpu_triage.sampler.outcomes import HOST, Freshness, Outcome, OutcomeStore, checked, sampled
+from gpu_triage.sampler.outcomes import HOST, Context, Freshness, Outcome, OutcomeStore, checked, sampled
 from gpu_triage.sampler.schedule import Schedule, is_due, next_due
 from gpu_triage.sampler.state_directory import StateDirectory
 from gpu_triage.sampler.state_store import PersistentState, StateStore, StateStores
@@ -47,18 +47,10 @@ from gpu_triage.sampler.xid import XidNews, XidWatch
 class HostRounds:
     """Starts the host's rounds in a shared lane, or in a collector's own lane. Only one thread calls it."""
 
-    def __init__(
-        self,
-        machine: Machine,
-        config: Config,
-        make_lane: LaneMaker,
-        collectors: tuple[contract.AnyHostCollector, ...],
-        report: Callable[[Outcome], None],
-    ) -> None:
-        self._machine = machine
-        self._config = config
-        self._report = report
-        self._schedule = Schedule(config)
+    def __init__(self, context: Context, collectors: tuple[contract.AnyHostCollector, ...]) -> None:
+        self._machine, self._config = context.machine, context.config
+        self._report = context.report
+        self._schedule = Schedule(self._config)
         # Deadline of the round of each collector that is due, by collector name.
         self._ends_by: dict[str, float] = {}
         by_lane: dict[str, list[contract.AnyHostCollector]] = {"host": []}
@@ -67,8 +59,8 @@ class HostRounds:
             alone = collector.own_lane or collector.foreign is not None
             by_lane.setdefault(collector.name if alone else "host", []).append(collector)
         self.shared = tuple(collector.name for collector in by_lane["host"])  # the collectors in the shared lane
-        self._readers = {collector.name: collector.reader(config) for collector in collectors}
-        self._collectors = {make_lane(name): tuple(own) for name, own in by_lane.items()}
+        self._readers = {collector.name: collector.reader(self._config) for collector in collectors}
+        self._collectors = {context.make_lane(name): tuple(own) for name, own in by_lane.items()}
         self.lanes: tuple[Lane, ...] = tuple(self._collectors)  # where rounds run
 
     def submit(self, now: float, gpus: contract.PresentGpus) -> None:
@@ -225,12 +217,12 @@ class Sampler:
         # The results of the lanes' jobs, to be processed on the sampler's thread.
         self._posted: SimpleQueue[Callable[[float], None]] = SimpleQueue()
         post = self._posted.put
-        report = lambda outcome: post(partial(self._take_outcome, outcome))  # noqa: E731 - for two parts
+        context = Context(machine, config, make_lane, post, lambda outcome: post(partial(self._take_outcome, outcome)))
         self._gpu_collectors = tuple(c for c in gpu_collectors if contract.runs(c, config))
         self._host_collectors = tuple(c for c in host_collectors if contract.runs(c, config))
         enabled: tuple[contract.AnyCollector, ...] = (*self._gpu_collectors, *self._host_collectors)
         self.status = Status(config)  # the sampler's own health
-        self._xid = XidWatch(machine, config, make_lane, lambda news: post(partial(self._take_xids, news)))
+        self._xid = XidWatch(context, lambda news: post(partial(self._take_xids, news)))
         folder = config.state_directory
         self._state = None if folder is None else StateDirectory(folder)
         # One thread for all files of the directory: they share a disk, which may hang.
@@ -239,23 +231,17 @@ class Sampler:
         self._baseline = BaselineWatch(
             machine.clock, config, elsewhere, lambda news: post(partial(self._take_baseline, news)), self._state
         )
-        self._saved = StateStores(
-            machine, config, lane, self._state, post=post, count=self.status.count, may_write=writes_state
-        )
+        self._saved = StateStores(context, lane, self._state, self.status.count, may_write=writes_state)
         pushed = (xid.NAME,) * self._xid.enabled + (incidents.NAME,) + (baseline.NAME,) * self._baseline.enabled
         own = (exporter.NAME,) + (judgment.NAME,) * (judge is not None) + (flight_recorder.NAME,) * (flight is not None)
         # The outcomes; readable from any thread.
         self.store = OutcomeStore((presence.NAME, *(c.name for c in enabled), *pushed, *own))
         self._calls = CallWatch(config.sample_deadline_seconds)
-        self._host = HostRounds(machine, config, make_lane, self._host_collectors, report)
+        self._host = HostRounds(context, self._host_collectors)
         self.freshness = Freshness(self.store, machine.clock, config, enabled)  # how long outcomes may be published
         self._gpus = GpuRounds(
-            machine,
-            config,
-            make_lane,
+            context,
             self._gpu_collectors,
-            report,
-            post=post,
             xid=self._xid,
             link_of=self._baseline.link_of,
             boards=lambda: self._incidents.boards,

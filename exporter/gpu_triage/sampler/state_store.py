@@ -14,10 +14,10 @@ from gpu_triage.documents.saved_state import StateKind, copy_aside, set_aside
 from gpu_triage.driver.kernel.procfs import Boot, read_boot
 from gpu_triage.errors import StateError
 from gpu_triage.log import fields
-from gpu_triage.machine import Machine, Moment
-from gpu_triage.options.config import Config
+from gpu_triage.machine import Moment
 from gpu_triage.read.exporter.exporter_health import CollectorHealth
-from gpu_triage.sampler.lanes import Lane, Post, Step, overdue
+from gpu_triage.sampler.lanes import Lane, Step, overdue
+from gpu_triage.sampler.outcomes import Context
 from gpu_triage.sampler.state_directory import IN_USE, StateDirectory
 
 log = logging.getLogger(__name__)
@@ -287,22 +287,19 @@ class StateStores:
 
     def __init__(
         self,
-        machine: Machine,
-        config: Config,
+        context: Context,
         lane: Lane,
         directory: StateDirectory | None,
-        *,
-        post: Post,
         count: Callable[[str, tuple[str, ...]], None],
+        *,
         may_write: bool,
     ) -> None:
-        self.machine = machine
-        self.config = config
+        self.machine, self.config = context.machine, context.config
         self.lane = lane
         self.directory = directory
         self.may_write = may_write
         self.writes = may_write and directory is not None
-        self._post = post
+        self._post = context.post
         self._count = count
         self._stores: list[StateStore[Any]] = []
 

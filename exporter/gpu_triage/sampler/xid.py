@@ -11,8 +11,8 @@ from gpu_triage.driver.nvml.events import XidEvents
 from gpu_triage.driver.nvml.session import MAX_GPUS, Device
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.log import fields, repeated
-from gpu_triage.machine import Machine, Moment, WallTimes
-from gpu_triage.options.config import Config, collector_enabled
+from gpu_triage.machine import Moment, WallTimes
+from gpu_triage.options.config import collector_enabled
 from gpu_triage.read.exporter.exporter_health import CollectorHealth
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.xid import xid_metrics as xid
@@ -40,7 +40,8 @@ from gpu_triage.read.xid.xid_ledger import (
     XidName,
 )
 from gpu_triage.read.xid.xid_metrics import XidReading
-from gpu_triage.sampler.lanes import Lane, LaneMaker, Step, overdue
+from gpu_triage.sampler.lanes import Lane, Step, overdue
+from gpu_triage.sampler.outcomes import Context
 
 _MOST_CARDS: Final = 8
 """Maximum number of cards remembered per address."""
@@ -233,12 +234,11 @@ class XidNews:
 class XidWatch:
     """Listens for Xids and counts them, on the sampler's thread, in rounds in its lanes; a no-op unless `enabled`."""
 
-    def __init__(
-        self, machine: Machine, config: Config, make_lane: LaneMaker, report: Callable[[XidNews], None]
-    ) -> None:
+    def __init__(self, context: Context, report: Callable[[XidNews], None]) -> None:
+        machine, config = context.machine, context.config
         self.enabled = collector_enabled(config, xid.NAME, default=True)
-        self._kmsg_lane = make_lane("xid-kmsg")
-        self.session_lane = make_lane("xid-nvml")  # the one that calls NVML
+        self._kmsg_lane = context.make_lane("xid-kmsg")
+        self.session_lane = context.make_lane("xid-nvml")  # the one that calls NVML
         self.lanes: tuple[Lane, ...] = (self._kmsg_lane, self.session_lane)  # where its rounds run
         self._clock = machine.clock
         self._config = config

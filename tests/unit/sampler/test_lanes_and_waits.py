@@ -20,7 +20,7 @@ from gpu_triage.read.incidents.ledger import INCIDENT_HISTORY, RESET, Incident, 
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.sampler.driver import DriverLook, DriverWatch, ProbeSchedule
 from gpu_triage.sampler.lanes import CallWatch, InlineLane, Job, JobQueue, Lane, ThreadLane, lacking_threads
-from gpu_triage.sampler.outcomes import OutcomeStore
+from gpu_triage.sampler.outcomes import Context, OutcomeStore
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import JudgeRounds, Sampler
 from gpu_triage.sampler.state_directory import StateDirectory
@@ -269,9 +269,13 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(SystemNvml(), tmp_path / "sys", tmp_path / "proc", None, VirtualClock(monotonic=0.0))
 
 
+def context(machine: Machine) -> Context:
+    return Context(machine, CONFIG, partial(InlineLane, machine.clock), lambda _take: None, lambda _outcome: None)
+
+
 def test_a_driver_that_does_not_answer_is_tried_less_and_less_often(machine: Machine) -> None:
     lane = CountingLane(machine.clock)
-    driver = DriverWatch(machine, CONFIG, lane, lambda _look: None)
+    driver = DriverWatch(context(machine), lane, lambda _look: None)
     now = 0.0
     for seconds in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0):
         driver.take(DriverLook(None, None, DriverUnavailable("driver_not_loaded", ""), opened=True), now)
@@ -327,15 +331,7 @@ def test_a_state_directory_that_cannot_be_used_is_tried_again(
 
 def state_store(machine: Machine, directory: Path, kept: IncidentLedger | None = None) -> StateStore[object]:
     lane = InlineLane(machine.clock)
-    stores = StateStores(
-        machine,
-        CONFIG,
-        lane,
-        StateDirectory(directory),
-        post=lambda _take: None,
-        count=lambda _name, _errors: None,
-        may_write=True,
-    )
+    stores = StateStores(context(machine), lane, StateDirectory(directory), lambda _name, _errors: None, may_write=True)
     return cast("StateStore[object]", stores.add(INCIDENT_HISTORY, kept or IncidentLedger()))
 
 
