@@ -147,7 +147,7 @@ class Connection(asyncio.Protocol):
         self._respond = respond
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=crowd.limits.head_bytes)
         self._transport: asyncio.Transport | None = None
-        self._address = ""
+        self.address = ""  # of the client; "" over a Unix socket
         self._heads_read = 0
         self._method = b""
         self._answering: asyncio.Task[None] | None = None
@@ -173,7 +173,7 @@ class Connection(asyncio.Protocol):
             self.transport.abort()
             return
         peer = self.transport.get_extra_info("peername")
-        self._address = str(peer[0]) if isinstance(peer, tuple) else ""
+        self.address = str(peer[0]) if isinstance(peer, tuple) else ""
         # Pause as soon as the kernel's send buffer is full: then `pause_writing` marks exactly when a client stops
         # reading, and a response counts as complete only once it has left this process.
         self.transport.set_write_buffer_limits(high=1)
@@ -256,7 +256,7 @@ class Connection(asyncio.Protocol):
     def _begin_answer(self, head: h11.Request) -> None:
         self._heads_read += 1
         self._method = head.method
-        request = _read_request(head, self._address, self._limits)
+        request = _read_request(head, self.address, self._limits)
         self._answering = asyncio.get_running_loop().create_task(self._answer(request))
 
     async def _answer(self, request: Request) -> None:
@@ -310,7 +310,7 @@ class Connection(asyncio.Protocol):
 
     def _refuse(self, refusal: h11.RemoteProtocolError) -> None:
         status = HTTPStatus(refusal.error_status_hint)
-        logger.debug("refused %s: %d, %s", self._address, status, refusal)
+        logger.debug("refused %s: %d, %s", self.address, status, refusal)
         if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.abort()
             return
