@@ -33,13 +33,10 @@ class Status:
         self._config = config
         self._last_rounds: dict[str, dict[str, Outcome]] = {}
         self._last_success_at: dict[str, Moment] = {}
-        # Cached health by collector, with the subjects it covers; valid until one of the collector's rounds ends.
-        self._healths: dict[str, tuple[frozenset[str], exporter_health.CollectorHealth]] = {}
 
     def note(self, outcome: Outcome) -> None:
         """Count an outcome, and log changes between success and failure."""
         self.count(outcome.collector, outcome.errors)
-        self._healths.pop(outcome.collector, None)
         rounds = self._last_rounds.setdefault(outcome.collector, {})
         before = rounds.get(outcome.subject)
         rounds[outcome.subject] = outcome
@@ -56,7 +53,6 @@ class Status:
             self.errors[series] += 1
 
     def forget(self, subject: str) -> None:
-        self._healths.clear()
         for rounds in self._last_rounds.values():
             rounds.pop(subject, None)
 
@@ -71,19 +67,14 @@ class Status:
     def health(
         self, collector: AnyGpuCollector | AnyHostCollector, subjects: frozenset[str] = _HOST_ALONE
     ) -> exporter_health.CollectorHealth:
-        known = self._healths.get(collector.name)
-        if known is not None and known[0] == subjects:
-            return known[1]
         rounds = [last for subject, last in self._last_rounds.get(collector.name, {}).items() if subject in subjects]
-        health = exporter_health.CollectorHealth(
+        return exporter_health.CollectorHealth(
             name=collector.name,
             interval_seconds=interval_seconds(self._config, collector.tier),
             success=any(last.success for last in rounds) if rounds else None,
             duration_seconds=max((last.duration_seconds for last in rounds), default=None),
             last_success_at=self._last_success_at.get(collector.name),
         )
-        self._healths[collector.name] = subjects, health
-        return health
 
     def healths_of_gpus(
         self, collectors: Iterable[AnyGpuCollector], host_gpus: HostGpus
