@@ -31,9 +31,6 @@ _AHEAD_SECONDS: Final = 3.0
 """A format not requested for this long is encoded on request instead of at each publication; most scrapers come every
 15 s."""
 
-_LAST_WORD_SECONDS: Final = 1.0
-"""How long a response that omits stale outcomes is reused."""
-
 _LONGEST_SECONDS: Final = 3.0
 """How long any response is reused; limited, because it contains the time of the scrape."""
 
@@ -45,7 +42,6 @@ class _CollectorPage:
     encoder: Encoder  # encodes the page
     version: int = -1  # version of the outcomes shown
     good_until: float = -math.inf  # monotonic seconds after which one of the outcomes is stale
-    all_shown: bool = True  # whether no outcome had to be omitted as stale
     body: bytes = b""  # the encoded page
 
 
@@ -124,8 +120,6 @@ class Exposition:
         pages = [self._collector_page(form, name, now) for name in self._store.collectors]
         own = self._process_encoders[form].encode((self._own_outcome(),)) + _end(form)
         good_until = min(now + _LONGEST_SECONDS, min((page.good_until for page in pages), default=math.inf))
-        if not all(page.all_shown for page in pages):
-            good_until = now + _LAST_WORD_SECONDS
         bodies = [page.body for page in pages]
         return _WholePage(self._gzip(form, bodies, own) if gzipped else b"".join((*bodies, own)), good_until)
 
@@ -152,7 +146,6 @@ class Exposition:
         expiries = [self._expires_at(outcome) for outcome in outcomes]
         page.version = version
         page.good_until = min((at for at in expiries if now <= at), default=math.inf)
-        page.all_shown = all(now <= at for at in expiries)
         try:
             fresh = (outcome for outcome, at in zip(outcomes, expiries, strict=True) if now <= at)
             body = page.encoder.encode(tuple(fresh))
