@@ -228,11 +228,12 @@ class Sampler:
         # One thread for all files of the directory: they share a disk, which may hang.
         lane = make_lane(incidents.NAME)
         elsewhere = lane if config.baseline_file is None else make_lane(baseline.NAME)
-        self._baseline = BaselineWatch(
+        # The baseline, which any thread may reload.
+        self.baseline = BaselineWatch(
             machine.clock, config, elsewhere, lambda news: post(partial(self._take_baseline, news)), self._state
         )
         self._saved = StateStores(context, lane, self._state, self.status.count, may_write=writes_state)
-        pushed = (xid.NAME,) * self._xid.enabled + (incidents.NAME,) + (baseline.NAME,) * self._baseline.enabled
+        pushed = (xid.NAME,) * self._xid.enabled + (incidents.NAME,) + (baseline.NAME,) * self.baseline.enabled
         own = (exporter.NAME,) + (judgment.NAME,) * (judge is not None) + (flight_recorder.NAME,) * (flight is not None)
         # The outcomes; readable from any thread.
         self.store = OutcomeStore((presence.NAME, *(c.name for c in enabled), *pushed, *own))
@@ -243,18 +244,19 @@ class Sampler:
             context,
             self._gpu_collectors,
             xid=self._xid,
-            link_of=self._baseline.link_of,
+            link_of=self.baseline.link_of,
             boards=lambda: self._incidents.boards,
             freshness=self.freshness,
             status=self.status,
         )
-        self._host_gpus, self._driver = self._gpus.host_gpus, self._gpus.driver
-        self._incidents = IncidentWatch(self._saved, self._host_gpus, self._driver, self.store, self._xid)
+        self._host_gpus = self._gpus.host_gpus
+        self.driver = self._gpus.driver  # NVML's session, which any thread may release and acquire
+        self._incidents = IncidentWatch(self._saved, self._host_gpus, self.driver, self.store, self._xid)
         findings = self._saved.add(*judge.saved) if judge is not None and self._saved.writes else None
         medium_seconds = config.sample_medium_seconds
         self._judge = None if judge is None else JudgeRounds(judge, machine.clock, medium_seconds, findings)
         # The host as facts; only for the sampler's thread.
-        self.view = HostReadings(self._host_gpus, self._driver, self.store)
+        self.view = HostReadings(self._host_gpus, self.driver, self.store)
         self.presence: PresenceReading | None = None  # GPU presence at the last publication; None before the first
         # Why part of the sampling has been stopped for a while; None while all of it runs.
         self.trouble: str | None = None
@@ -279,14 +281,14 @@ class Sampler:
     def step(self) -> None:
         """Process the results and start what is due. Never blocks."""
         # Checked before draining: if that poll has ended by now, its result is already in the queue.
-        ending_session = self._driver.ending_session
+        ending_session = self.driver.ending_session
         self._drain()
         now = self._machine.clock.now().monotonic
         self._saved.submit(now)
-        self._baseline.submit(now)
+        self.baseline.submit(now)
         self._gpus.submit(now, ending_session=ending_session)
         self._xid.submit_kmsg(now)
-        self._host.submit(now, self._host_gpus.present(self._driver.count))
+        self._host.submit(now, self._host_gpus.present(self.driver.count))
 
     def publish(self) -> None:
         """Process the results, withdraw stale outcomes, and publish the sampler's own."""
@@ -304,9 +306,9 @@ class Sampler:
         self.store.put_own(incidents, self._incidents.reading(now), incidents.render, now)
         self.presence = self._presence_reading(now.monotonic)
         self.store.put_own(presence, self.presence, presence.render, now)
-        if self._baseline.enabled:
-            self._baseline.compare(self.view, [record.key for record in self._host_gpus], now)
-            self.store.put_own(baseline, self._baseline.reading(self._labels_of), baseline.render, now)
+        if self.baseline.enabled:
+            self.baseline.compare(self.view, [record.key for record in self._host_gpus], now)
+            self.store.put_own(baseline, self.baseline.reading(self._labels_of), baseline.render, now)
         if self._flight is not None:
             self.status.count(flight_recorder.NAME, self._flight.failures())
             self.store.put_own(flight_recorder, self._flight.reading(now.wall), flight_recorder.render, now)
@@ -319,7 +321,7 @@ class Sampler:
 
     def _presence_reading(self, now: float) -> PresenceReading:
         """GPUs and driver; while a call to the driver as a whole is late, its last answers are outdated."""
-        config, driver, recorded = self._config, self._driver, self._baseline.recorded
+        config, driver, recorded = self._config, self.driver, self.baseline.recorded
         stalled = self._gpus.driver_stalled(now)
         error = STALLED if stalled else driver.error.reason if driver.error else None
         count, p2p = config.expect_gpu_count, config.expect_p2p
@@ -345,7 +347,7 @@ class Sampler:
 
     def _exporter_reading(self, now: Moment) -> ExporterReading:
         """The state of this process, and the health of every collector."""
-        lanes, driver, status = self._lanes, self._driver, self.status
+        lanes, driver, status = self._lanes, self.driver, self.status
         deadline = self._config.sample_deadline_seconds
         status.count(exporter.NAME, (NO_THREAD,) * sum(lane.refused_since is not None for lane in lanes))
         self.trouble = lacking_threads(lanes, now.monotonic)
@@ -354,8 +356,8 @@ class Sampler:
         healths = [status.health(collector) for collector in self._host_collectors]
         if self._judge is not None:
             healths.append(self._judge.health)
-        if self._baseline.enabled:
-            healths.append(self._baseline.health(now.monotonic, deadline))
+        if self.baseline.enabled:
+            healths.append(self.baseline.health(now.monotonic, deadline))
         healths += self._saved.health(now.monotonic)
         if self._flight is not None:
             healths.append(self._flight.health())
@@ -419,39 +421,27 @@ class Sampler:
         self._incidents.observe(self._machine.clock.now())
         self._saved.finish()
         for lane in self._lanes:
-            if lane is not self._driver.lane and lane not in self._disk_lanes:
+            if lane is not self.driver.lane and lane not in self._disk_lanes:
                 lane.close()
-        if wait(self.idle) and self._driver.lane.ready():
-            self._driver.lane.submit(self._end_session)
+        if wait(self.idle) and self.driver.lane.ready():
+            self.driver.lane.submit(self._end_session)
             wait(self.idle)
         else:
             # Shutting NVML down during a hung call would hang as well.
             log.warning("the driver did not answer in time, NVML is left as it is")
-        self._driver.lane.close()
+        self.driver.lane.close()
 
     def save(self, wait: Callable[[Callable[[], bool]], bool]) -> None:
         """Finish writing to the state directory after `close`, and log what could not be written; `wait` as there."""
         self._saved.save(wait, self._take_last)
         self._incidents.end()
         self._saved.log_lost()
-        if self._baseline.learns and not wait(lambda: self._baseline.lane.busy_since is None):
+        if self.baseline.learns and not wait(lambda: self.baseline.lane.busy_since is None):
             log.warning("the disk did not answer in time; the baseline may not be written")
         elif self._state is not None and self._saved.idle():
             self._state.release()
         for lane in self._disk_lanes:
             lane.close()
-
-    def release(self) -> None:
-        """Release all GPUs, so that one can be reset or unbound from its driver; from any thread or signal handler."""
-        self._driver.release()
-
-    def acquire(self) -> None:
-        """Acquire the GPUs again; from any thread or signal handler."""
-        self._driver.acquire()
-
-    def reload(self) -> None:
-        """Reread the baseline; from any thread or signal handler."""
-        self._baseline.reload()
 
     def _urgent(self, waiting_for: str | None) -> object:
         """What triggers an immediate judgment if it changes: GPU presence, pending first readings, and Xids."""
@@ -464,13 +454,13 @@ class Sampler:
 
     @property
     def _disk_lanes(self) -> tuple[Lane, ...]:
-        own = () if self._baseline.lane is self._saved.lane else (self._baseline.lane,)
+        own = () if self.baseline.lane is self._saved.lane else (self.baseline.lane,)
         return (self._saved.lane, *own)
 
     def _end_session(self) -> None:
         # An event set must be freed before its session ends; all lanes are idle, so this one may do it.
         self._xid.close()
-        self._driver.close()
+        self.driver.close()
 
     def _drain(self) -> None:
         now = self._machine.clock.now().monotonic
@@ -500,9 +490,9 @@ class Sampler:
         self._gpus.look_at_once(news.changed, now)
 
     def _take_baseline(self, news: BaselineNews, _now: float) -> None:
-        before = self._baseline.recorded
-        self.status.count(baseline.NAME, self._baseline.take(news))
-        if self._baseline.recorded is not before:
+        before = self.baseline.recorded
+        self.status.count(baseline.NAME, self.baseline.take(news))
+        if self.baseline.recorded is not before:
             # The expected PCIe links have changed.
             for record in self._host_gpus:
                 record.schedule.all_due()

@@ -234,11 +234,11 @@ class ExporterBackend:
 
     def release(self) -> None:
         logger.info("releasing the GPUs")
-        self._sampler.release()
+        self._sampler.driver.release()
 
     def acquire(self) -> None:
         logger.info("reacquiring the GPUs")
-        self._sampler.acquire()
+        self._sampler.driver.acquire()
 
     def status_page(self) -> messages.Answer:
         """The status page as HTML; may take tens of milliseconds, and never runs at the same time as `verdict`."""

@@ -105,12 +105,12 @@ def test_a_hang_stays_one_for_as_long_as_it_lasts(tmp_path: Path) -> None:
 def test_a_released_gpu_is_idle_and_has_no_verdict() -> None:
     with judged(load_scenario(BUSY_PAIR), LEAN) as seen:
         seen.run_to(100)
-        seen.running.sampler.release()
+        seen.running.sampler.driver.release()
         seen.run_to(106)
         assert set(seen.classes().values()) == {"idle"}
         assert seen.running.value("gpu_verdict", gpu="0") is None
         assert seen.running.value("gpu_host_verdict") is None
-        seen.running.sampler.acquire()
+        seen.running.sampler.driver.acquire()
         seen.run_to(110)
         assert seen.report.findings == ()
         seen.run_to(260)
@@ -198,7 +198,7 @@ def test_what_nobody_can_observe_now_is_not_acted_on(tmp_path: Path) -> None:
     with rig(pair_with(tmp_path, "h100-8", gone), GPUS_ALONE) as running:
         running.run_to(120)
         assert acts(running)
-        running.sampler.release()
+        running.sampler.driver.release()
         running.run(SOON)
         assert [each.holds for each in running.report.findings if each.check.code == "gpu.lost"] == [None]
         assert running.report.verdict is not Verdict.DRAIN
