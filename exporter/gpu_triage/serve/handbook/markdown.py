@@ -22,8 +22,8 @@ _SERVED: Final = {
 
 
 def _parser() -> MarkdownIt:
-    """CommonMark with tables; raw HTML is escaped."""
-    return MarkdownIt("commonmark", {"html": False, "xhtmlOut": False}).enable("table")
+    """CommonMark; raw HTML is escaped."""
+    return MarkdownIt("commonmark", {"html": False, "xhtmlOut": False})
 
 
 def read(text: str) -> Sequence[Node]:
@@ -35,15 +35,10 @@ def read(text: str) -> Sequence[Node]:
 def render_html(text: str) -> str:
     """The body of a page as HTML, with links relative to ``/runbooks/``; a link to a file not served becomes text."""
     parser = _parser()
-    # On a phone, a wide table scrolls inside its own box instead of widening the page.
-    parser.add_render_rule("table_open", lambda *_: '<div class="wide" tabindex="0"><table>\n')
-    parser.add_render_rule("table_close", lambda *_: "</table></div>\n")
     tokens = parser.parse(text)
     for at, token in enumerate(tokens):
         if token.type == "heading_open":
             token.attrSet("id", _slug(tokens[at + 1]))
-        elif token.type == "th_open":
-            token.attrSet("scope", "col")
         elif token.type == "fence":
             token.info = ""
         elif token.children is not None:

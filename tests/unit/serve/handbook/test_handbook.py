@@ -173,26 +173,14 @@ def test_the_terminals_width_is_kept_by_prose_and_lists(name: str, width: int) -
     assert [line for line in every(prose) if len(line) > width and " " in line.strip(" -")] == []
 
 
-def test_a_terminal_shows_headings_lists_tables_and_commands_without_markup() -> None:
+def test_a_terminal_shows_headings_lists_and_commands_without_markup() -> None:
     markdown = (
         "# Title\n\nSome **bold** `code` and a [link](GpuLost.md).\n\n"
-        "| a | b |\n|---|---|\n| 1 | `two` words |\n\n1. First\n   line.\n2. Second.\n\n- Point\n\n"
+        "1. First\n   line.\n2. Second.\n\n- Point\n\n"
         "```console\n$ nvidia-smi -q   # a comment that is longer than the width\n```\n"
     )
     assert unstyle(render_terminal(markdown, 40)) == (
         "Title\n=====\n\nSome bold code and a link.\n\n"
-        "a  b\n-  ---------\n1  two words\n\n1. First line.\n2. Second.\n\n- Point\n\n"
+        "1. First line.\n2. Second.\n\n- Point\n\n"
         "    $ nvidia-smi -q   # a comment that is longer than the width\n"
     )
-
-
-@pytest.mark.parametrize(
-    ("code", "lines"),
-    [
-        ("79", ["79    the GPU fell off the bus", "      and does not answer"]),
-        ("GpuHwThermalThrottling", ["GpuHwThermalThrottling  the GPU", "                        fell off"]),
-    ],
-)
-def test_a_cell_that_is_wider_than_the_terminal_is_wrapped_in_its_column(code: str, lines: list[str]) -> None:
-    table = f"| code | meaning |\n|---|---|\n| {code} | the GPU fell off the bus and does not answer |\n"
-    assert unstyle(render_terminal(table, 30)).splitlines()[2:4] == lines

@@ -128,6 +128,11 @@ def test_a_class_and_its_runbooks_link_each_other(name: str) -> None:
 
 
 @for_each("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_has_no_table_which_a_terminal_could_not_show(page: Path) -> None:
+    assert not re.search(r"^\|", _prose(page), re.MULTILINE)
+
+
+@for_each("page", PAGES, ids=lambda page: page.stem)
 def test_options_named_exist(page: Path) -> None:
     known = set(OPTION.findall(_text(DOCS / "configuration.md").replace("--[no-]", "--")))
     assert set(OPTION.findall(_text(page))) - known - {"collector.NAME"} == set()
