@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 
 import bcrypt
 
-from gpu_triage.serve.messages import Headers
+from gpu_triage.serve.messages import RETRY, Answer, Headers, Request, text
 
 LONGEST_PASSWORD = 72
 """In bytes; bcrypt ignores the rest. htpasswd and Go truncate longer passwords, and so do we."""
 
+_CHALLENGE = (b"www-authenticate", b'Basic realm="gpu-triage", charset="UTF-8"')
 _DECOY_TAIL = b"." * 31
 _NICENESS = 10
 _MOST_PER_ADDRESS = 5
@@ -63,11 +64,14 @@ class _Network:
 class PasswordChecks:
     """Checks passwords one at a time on a low-priority thread; for one event loop.
 
-    Correct passwords are cached under a keyed hash that is useless outside this process, so that a scraper waits only
-    once. Of each network, one check waits for its turn, in order: a flood from one delays another by one check.
+    `users` has bcrypt hashes by name, at least one. Correct passwords are cached under a keyed hash that is useless
+    outside this process, so that a scraper waits only once. Of each network, one check waits for its turn, in order: a
+    flood from one delays another by one check.
     """
 
-    def __init__(self, compare: Callable[[bytes, bytes], bool] = bcrypt.checkpw) -> None:
+    def __init__(self, users: Mapping[bytes, bytes], compare: Callable[[bytes, bytes], bool] = bcrypt.checkpw) -> None:
+        self._users = users
+        self._decoy = _decoy(users)
         self._compare = compare
         self._secret = secrets.token_bytes(32)
         self._right: OrderedDict[bytes, None] = OrderedDict()
@@ -76,14 +80,23 @@ class PasswordChecks:
         self._turn = asyncio.Lock()
         self._waiting = 0
 
-    async def right(self, users: Mapping[bytes, bytes], given: Credentials, address: str) -> bool:
+    async def refusal(self, request: Request) -> Answer | None:
+        """The error response to a request without a user's name and password; None if it has them."""
+        given = read_credentials(request.headers)
+        try:
+            if given and await self.right(given, request.address):
+                return None
+        except TooManyChecks:
+            return text(503, "too many passwords to check", RETRY)
+        return text(401, "unauthorized", _CHALLENGE)
+
+    async def right(self, given: Credentials, address: str) -> bool:
         """Whether the user exists and has this password; an unknown user takes as long as a wrong password.
 
-        `users` has bcrypt hashes by name, at least one; the address may be "". Raises TooManyChecks if too many wait.
+        The address may be "". Raises TooManyChecks if too many wait.
         """
-        hashed = users.get(given.user)
-        key = self._key(given, hashed or b"")
-        if hashed is not None and key in self._right:
+        key = self._key(given)
+        if key in self._right:
             self._right.move_to_end(key)
             return True
         if self._waiting >= _MOST_WAITING:
@@ -94,8 +107,7 @@ class PasswordChecks:
             if network.checks >= _MOST_PER_ADDRESS:
                 raise TooManyChecks
             network.checks += 1
-            check = self._check(key, given.password[:LONGEST_PASSWORD], hashed, _decoy(users), name)
-            self._checks[key] = asyncio.create_task(check)
+            self._checks[key] = asyncio.create_task(self._check(key, given, name))
         self._waiting += 1
         try:
             # Shielded, because other clients may wait for the same result.
@@ -103,17 +115,17 @@ class PasswordChecks:
         finally:
             self._waiting -= 1
 
-    def _key(self, given: Credentials, hashed: bytes) -> bytes:
+    def _key(self, given: Credentials) -> bytes:
         digest = hashlib.blake2b(key=self._secret, digest_size=32)
-        for part in (given.user, hashed, given.password):
+        for part in (given.user, given.password):
             digest.update(len(part).to_bytes(8, "big") + part)
         return digest.digest()
 
-    async def _check(self, key: bytes, password: bytes, hashed: bytes | None, decoy: bytes, name: str) -> bool:
-        network = self._networks[name]
+    async def _check(self, key: bytes, given: Credentials, name: str) -> bool:
+        hashed, network = self._users.get(given.user), self._networks[name]
         try:
             async with network.turn, self._turn:
-                matches = await self._compared(password, hashed or decoy)
+                matches = await self._compared(given.password[:LONGEST_PASSWORD], hashed or self._decoy)
         finally:
             del self._checks[key]
             network.checks -= 1
