@@ -111,8 +111,8 @@ class Clients:
     def recycle(self) -> None:
         """Close every TLS connection after its current response, so that clients reconnect with the new TLS settings.
 
-        Plain HTTP needs no reconnect: `AccessCheck` checks every request with the current settings, and closing a
-        connection could race with an incoming request.
+        Plain HTTP needs no reconnect: every request is checked with the current settings, and closing a connection
+        could race with an incoming request.
         """
         if self._tls:
             self._shut_down()

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from gpu_triage.documents import Place
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Iterable
 
-    from gpu_triage.serve.app import WebApp
     from gpu_triage.serve.passwords import PasswordChecks
 
 RELOAD_SECONDS = 5.0
@@ -154,23 +153,6 @@ def _refuse_weakening(path: str, before: WebConfig, after: WebConfig) -> None:
         raise ConfigError(f"{path}: asks for no password any more; restart the exporter for that")
     if before.tls and after.tls and before.tls.client_ca and not after.tls.client_ca:
         raise ConfigError(f"{path}: verifies no client certificate any more; restart the exporter for that")
-
-
-class AccessCheck:
-    """Wraps the application: checks Host and password on every path, and adds the configured headers."""
-
-    def __init__(self, app: WebApp, security: SecuritySource, hosts: AllowedHosts) -> None:
-        self._app = app
-        self._security = security
-        self._hosts = hosts
-
-    async def respond(self, request: Request) -> Answer:
-        security = self._security.current
-        refusal = self._hosts.refusal(request)
-        if refusal is None and security.passwords is not None:
-            refusal = await security.passwords.refusal(request)
-        answer, headers = refusal or await self._app.respond(request), security.config.headers
-        return replace(answer, headers=answer.headers + headers) if headers else answer
 
 
 _HOST: Final = re.compile(r"(?:\[(?P<v6>[^\[\]:]*:[^\[\]]*)\]|(?P<name>[A-Za-z0-9._~!$&'()*+;=%-]*))(?::[0-9]*)?")
