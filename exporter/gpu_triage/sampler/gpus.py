@@ -68,7 +68,6 @@ class GpuRounds:
         self._peers_lane = make_lane("peers")
         self._left_behind: str | None = None
         self._paused = False
-        self._hurried_until: dict[str, float] = {}
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
@@ -116,9 +115,9 @@ class GpuRounds:
     def look_at_once(self, uuids: Iterable[str], now: float) -> None:
         """Run every collector in these GPUs' next round, because the driver reported a change on them."""
         for record in (self.host_gpus.get(uuid) for uuid in uuids):
-            if record is not None and now >= self._hurried_until.get(record.key, now):
+            if record is not None and now >= record.hurried_until:
                 record.schedule.all_due()
-                self._hurried_until[record.key] = now + self._config.sample_medium_seconds
+                record.hurried_until = now + self._config.sample_medium_seconds
 
     def driver_stalled(self, now: float) -> bool:
         """Whether a driver-wide call has exceeded its deadline."""
@@ -331,5 +330,4 @@ class GpuRounds:
     def _forget(self, keys: tuple[str, ...]) -> None:
         for key in keys:
             self._status.forget(key)
-            self._hurried_until.pop(key, None)
             self._freshness.forget(key)

@@ -54,6 +54,10 @@ class GpuRecord:
     pci_bus_id: str | None = None  # its last known PCI address, in the form sysfs uses; None if unknown
     first_seen_at: float = 0.0  # monotonic second of the first driver poll that found it
     last_seen_at: float = 0.0  # monotonic second of the latest driver poll that found it
+    hurried_until: float = 0.0  # monotonic second before which a reported change does not make its rounds due again
+    loss_noted_at: float | None = None  # monotonic second at which the ledger last got its loss; None if it is not lost
+    reset_noted_at: float | None = None  # monotonic second of its last reset in the ledger
+    ecc_read_at: float = -math.inf  # monotonic second of the reading of ECC errors that the ledger got last
 
     def responds(self, now: float, deadline_seconds: float) -> bool | None:
         """Whether it responds; None if unknown because its lane has lacked a thread for too long."""

@@ -1,6 +1,5 @@
 """The incident ledger at run time: incidents and resets are recorded in it and counted for each GPU."""
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, replace
 from typing import Final
@@ -108,9 +107,6 @@ class IncidentWatch:
         self.file = saved.add(ledger.INCIDENT_HISTORY, self._ledger, self._remember_resets)
         self._resets = ResetWatch()
         self._walls = WallTimes()
-        self._lost_noted: dict[str, float] = {}
-        self._resets_noted: dict[str, float] = {}
-        self._ecc_read_at: dict[str, float] = {}
         self._counted: dict[tuple[str, str], _Counts] = {}
         self._repairs: tuple[Repair, ...] = ()
         self._counted_edition: tuple[int, float] = (0, 0.0)
@@ -229,11 +225,10 @@ class IncidentWatch:
 
     def _note_loss(self, record: GpuRecord, now: Moment) -> None:
         if record.error != _LOST or not (record.labels.uuid or record.pci_bus_id):
-            self._lost_noted.pop(record.key, None)
+            record.loss_noted_at = None
             return
-        noted_at = self._lost_noted.get(record.key)
-        if noted_at is None or now.monotonic - noted_at >= _LASTING_SECONDS:
-            self._lost_noted[record.key] = now.monotonic
+        if record.loss_noted_at is None or now.monotonic - record.loss_noted_at >= _LASTING_SECONDS:
+            record.loss_noted_at = now.monotonic
             board = ledger.Board(record.labels.uuid, self._serial(record), record.pci_bus_id or "")
             self._note(ledger.LOST, board, now.monotonic, now)
 
@@ -247,8 +242,8 @@ class IncidentWatch:
         uncorrected, first_of_session = before.uncorrected, False
         if read is not None and errors is not None:
             read_at = read.finished_at.monotonic
-            first_of_session = read_at >= record.session_at > self._ecc_read_at.get(uuid, -math.inf)
-            self._ecc_read_at[uuid] = read_at
+            first_of_session = read_at >= record.session_at > record.ecc_read_at
+            record.ecc_read_at = read_at
             uncorrected = errors.volatile_errors.get("uncorrected", uncorrected)
         asked = self._store.reading(RECOVERY, record.key)
         action = before.recovery_action if asked is None or asked.action is None else asked.action
@@ -264,12 +259,11 @@ class IncidentWatch:
 
     def _note_reset(self, record: GpuRecord, now: Moment) -> None:
         """Record a reset, unless it happened before the board was first seen."""
-        uuid = record.labels.uuid
         reset_at = self._reset_at(record)
-        board = self._ledger.board(uuid)
-        if reset_at is None or board is None or self._resets_noted.get(uuid) == reset_at:
+        board = self._ledger.board(record.labels.uuid)
+        if reset_at is None or board is None or record.reset_noted_at == reset_at:
             return
-        self._resets_noted[uuid] = reset_at
+        record.reset_noted_at = reset_at
         if self._walls.of(reset_at, now) > board.first_seen_at:
             self._note(ledger.RESET, board, reset_at, now)
 
@@ -289,9 +283,6 @@ class IncidentWatch:
         for outcome in self._store.of(IDENTITY.name):
             if outcome.subject not in known:
                 self._store.withdraw(IDENTITY.name, outcome.subject)
-        for noted in (self._lost_noted, self._resets_noted, self._ecc_read_at):
-            for gone in noted.keys() - known:
-                del noted[gone]
 
     def _serial(self, record: GpuRecord) -> str:
         identity = self._store.reading(IDENTITY, record.key)
