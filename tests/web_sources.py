@@ -4,7 +4,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from gpu_triage.serve.exposition.page import Page
 from gpu_triage.serve.messages import Answer, html
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -42,13 +41,13 @@ class Host:
     judged: list[str] = field(default_factory=list)  # what was asked of the status, in order
     broken: bool = False  # whether metrics and status page cannot be made
 
-    def page(self, accept: str, names: tuple[str, ...], gzipped: bool) -> Page:  # noqa: FBT001 - the contract's
+    def page(self, accept: str, names: tuple[str, ...], gzipped: bool) -> Answer:  # noqa: FBT001 - the contract's
         self.asked.append((accept, names, gzipped))
         if self.broken:
             raise RuntimeError("secret of the encoder")
         if names:
             self.hold()
-        return Page(self.body, OPENMETRICS, gzipped)
+        return Answer(200, self.body, OPENMETRICS)
 
     def scraped(self) -> None:
         self.scrapes += 1

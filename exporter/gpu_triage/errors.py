@@ -35,8 +35,8 @@ class RecordingError(DocumentError):
     """A recording that can't be written, or is unreadable or invalid; the message names the file and the next step."""
 
 
-class HistoryNotWritten(GpuTriageError):
-    """A simulated host's history can't be written to the requested path; the message names the cause."""
+class OutputNotWritten(GpuTriageError):
+    """A file or folder can't be written to the requested path; the message names the path and the cause."""
 
 
 class ExporterUnreachable(GpuTriageError):
@@ -45,10 +45,6 @@ class ExporterUnreachable(GpuTriageError):
 
 class PrometheusUnavailable(GpuTriageError):
     """A Prometheus server doesn't respond, or not as expected; the message has the reason. Exit code 2."""
-
-
-class RulesNotWritten(GpuTriageError):
-    """Alert rules can't be written to the requested folder; the message names the cause."""
 
 
 class ReasonedError(GpuTriageError):

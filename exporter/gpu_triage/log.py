@@ -11,22 +11,18 @@ import logging
 import math
 import re
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from datetime import datetime, timezone
 from typing import Final, TextIO
 
 LOGGER = "gpu_triage"
-_OWN_KEYS = frozenset({"ts", "level", "msg", "logger", "error", "traceback", "stack"})
 _BARE = re.compile(r"[^\s\"=\\]+")
-_NOT_IN_KEY = re.compile(r"[^A-Za-z0-9_.-]")
 
 MOST_LINES: Final = 60
 _REFILL_SECONDS: Final = 60.0
 """A place in the code may write so many lines at once, and then one a minute: jobs, clients and the kernel can cause
-any number. The others are summed up in one line."""
+any number. The others are summed up in one line, before the next one of the place or at the end."""
 
 QUIET_SECONDS: Final = 600.0
 """How long they are counted before that."""
@@ -62,8 +58,12 @@ def configure(level: str, log_format: str, stream: TextIO | None = None) -> None
 class _Place:
     """A place in the code that logs, and what it may log now. Times are monotonic seconds."""
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, record: logging.LogRecord, now: float) -> None:
+        # Not the record itself, which keeps the frames of an exception.
+        self.origin = (record.name, record.levelno, record.pathname, record.lineno)
+        self.message = record.msg
         self.left_out = 0
+        self.left_out_since = now
         self._room = float(MOST_LINES)
         self._at = now
         self._quiet_until: dict[object, float] = {}  # by kind
@@ -73,6 +73,7 @@ class _Place:
         self._room = min(float(MOST_LINES), self._room + (now - self._at) / _REFILL_SECONDS)
         self._at = now
         if self._room < 1 or now < self._quiet_until.get(kind, now):
+            self.left_out_since = self.left_out_since if self.left_out else now
             self.left_out += 1
             return False
         self._room -= 1
@@ -91,39 +92,29 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg]  # not subscrip
         super().__init__(stream)
         self._now = now
         self._places: dict[tuple[str, int], _Place] = {}
-        self._summaries: dict[_Place, threading.Timer] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a line, or count it; those that are only counted are summed up after a while."""
+        """Write a line, or count it; those that are only counted are summed up after a while, and at the end."""
         now = self._now()
-        place = self._places.setdefault((record.pathname, record.lineno), _Place(now))
-        if place.admits(record, now):
+        place = self._places.setdefault((record.pathname, record.lineno), _Place(record, now))
+        admitted = place.admits(record, now)
+        if place.left_out and now - place.left_out_since >= QUIET_SECONDS:
+            self._sum_up(place)
+        if admitted:
             super().emit(record)
-        elif place not in self._summaries:
-            summary = threading.Timer(QUIET_SECONDS, self._sum_up, (place, record))
-            summary.daemon = True
-            with suppress(RuntimeError, MemoryError):  # no thread can be started now; the next line tries again
-                summary.start()
-                self._summaries[place] = summary
 
     def close(self) -> None:
         """Sum up what was left out until now."""
-        for summary in tuple(self._summaries.values()):
-            summary.cancel()
-            summary.function(*summary.args)
+        for place in self._places.values():
+            if place.left_out:
+                self._sum_up(place)
         super().close()
 
-    def _sum_up(self, place: _Place, record: logging.LogRecord) -> None:
-        self.acquire()
-        try:
-            lines, place.left_out = place.left_out, 0
-            if self._summaries.pop(place, None) is not None:
-                message = "lines of the log were left out"
-                said = logging.LogRecord(record.name, record.levelno, record.pathname, record.lineno, message, (), None)
-                said.__dict__.update(fields(of=record.msg, lines=lines))
-                super().emit(said)
-        finally:
-            self.release()
+    def _sum_up(self, place: _Place) -> None:
+        lines, place.left_out = place.left_out, 0
+        said = logging.LogRecord(*place.origin, "lines of the log were left out", (), None)
+        said.__dict__.update(fields(of=place.message, lines=lines))
+        super().emit(said)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
         """Drop the line: there is nowhere left to report the failure."""
@@ -163,41 +154,19 @@ def _facts(record: logging.LogRecord) -> Iterator[tuple[str, Fact]]:
     at = datetime.fromtimestamp(record.created, timezone.utc)
     yield "ts", f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z"
     yield "level", record.levelname.lower()
-    yield "msg", _message(record)
+    yield "msg", record.getMessage()
     if record.name != LOGGER and not record.name.startswith(f"{LOGGER}."):
         yield "logger", record.name
     for key, value in getattr(record, "fields", {}).items():
-        yield _key(str(key)), _fact(value)
+        yield key, _fact(value)
     if record.exc_info and record.exc_info[1] is not None:
         error = record.exc_info[1]
         yield "error", f"{type(error).__name__}: {_fact(error)}"
         yield "traceback", logging.Formatter().formatException(record.exc_info)
-    if record.stack_info:
-        yield "stack", record.stack_info
-
-
-def _message(record: logging.LogRecord) -> str:
-    try:
-        return record.getMessage()
-    except (TypeError, ValueError, KeyError):
-        # The arguments don't match the format string; print both unformatted.
-        return f"{record.msg} {record.args!r}"
-
-
-def _key(key: str) -> str:
-    clean = _NOT_IN_KEY.sub("_", key) or "_"
-    return f"field_{clean}" if clean in _OWN_KEYS - {"error"} else clean
 
 
 def _fact(value: object) -> Fact:
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "backslashreplace")
-    try:
-        return str(value)
-    except Exception as error:  # noqa: BLE001 - one unprintable field must not lose the line
-        return f"<{type(value).__name__}: {type(error).__name__}>"
+    return value if value is None or isinstance(value, (bool, int, float)) else str(value)
 
 
 def _logfmt_value(fact: Fact) -> str:

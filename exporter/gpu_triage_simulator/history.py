@@ -114,7 +114,8 @@ class Observation:
         self._decide(seconds)
         released = self._timeline.host_active(Release, seconds)
         if self._sampler is not None and released != self._released:
-            (self._sampler.release if released else self._sampler.acquire)()
+            driver = self._sampler.driver
+            (driver.release if released else driver.acquire)()
             self._released = released
 
     def _decide(self, seconds: float) -> None:

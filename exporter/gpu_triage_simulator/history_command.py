@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from gpu_triage.documents import Place, read_value, replacing
-from gpu_triage.errors import ConfigError, HistoryNotWritten
+from gpu_triage.errors import ConfigError, OutputNotWritten
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.options.progress import ProgressLine
 from gpu_triage.options.values import LATEST_SECONDS, parse_datetime
@@ -137,7 +137,7 @@ def _output(name: str | None) -> Iterator[TextIO]:
             stream.detach()
     except OSError as error:
         cause = error.strerror or str(error)
-        raise HistoryNotWritten(f"{name}: cannot be written: {cause}; name another file with --output") from error
+        raise OutputNotWritten(f"{name}: cannot be written: {cause}; name another file with --output") from error
 
 
 def estimate(scenario: Scenario, seconds: float, step_seconds: float, target: Mapping[str, str]) -> str | None:

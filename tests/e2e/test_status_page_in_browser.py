@@ -161,7 +161,7 @@ def test_the_page_keeps_itself_fresh_and_says_when_nobody_answers(window: Browse
         assert window.evaluate(state) == "keep"
         window.evaluate("document.querySelector('.overview a').focus()")
         server.run(1)  # on this clock, the next judgment would be of the same instant as the last
-        server.rig.sampler.release()
+        server.rig.sampler.driver.release()
         server.run(2)
         wait_for(lambda: window.evaluate(f"{look_again}, {state}") == "released")
         assert window.evaluate("document.getElementById('silent').hidden")

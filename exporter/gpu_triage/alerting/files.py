@@ -18,7 +18,7 @@ from gpu_triage.alerting.rule_source import INHIBITIONS, SOURCE
 from gpu_triage.alerting.settings import DEFAULTS, Settings
 from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.documents import write_file
-from gpu_triage.errors import ConfigError, RulesNotWritten
+from gpu_triage.errors import ConfigError, OutputNotWritten
 
 WIDTH: Final = 120
 _PLAIN: Final = re.compile(r"[a-z_]+")
@@ -82,7 +82,7 @@ def write_files(folder: Path, files: Mapping[str, str], *, force: bool) -> tuple
 
     Rule files written earlier that are no longer generated are removed, or Prometheus would continue to load them.
     Raises ConfigError, having written nothing, if a file of another program is in the way, unless `force`;
-    RulesNotWritten after an I/O error.
+    OutputNotWritten after an I/O error.
     """
     try:
         paths = {name: folder / name for name in files}
@@ -101,7 +101,7 @@ def write_files(folder: Path, files: Mapping[str, str], *, force: bool) -> tuple
             (folder / name).unlink()
     except OSError as error:
         cause = error.strerror or str(error)
-        raise RulesNotWritten(f"{error.filename or folder}: {cause}; choose a folder that you may write to") from error
+        raise OutputNotWritten(f"{error.filename or folder}: {cause}; choose a folder that you may write to") from error
     return tuple(sorted(gone))
 
 

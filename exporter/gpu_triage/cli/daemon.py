@@ -124,7 +124,7 @@ class Daemon:
             "reading the web configuration, the baseline and the judge's settings again", extra=fields(cause="SIGHUP")
         )
         self._server.reload()
-        self._sampler.reload()
+        self._sampler.baseline.reload()
 
     def _end(self, cause: str) -> None:
         self._fatal = cause

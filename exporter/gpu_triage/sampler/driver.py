@@ -9,10 +9,11 @@ from typing import Final
 from gpu_triage.driver.kernel.pci_bus import BusEvents, PciGpu, read_pci_gpus
 from gpu_triage.driver.nvml.session import DriverVersions, Session
 from gpu_triage.errors import DriverReplaced, DriverUnavailable, HostReadFailed, ProbeFailed
-from gpu_triage.machine import Machine, Probe, ProbeReport
-from gpu_triage.options.config import Config
+from gpu_triage.log import fields
+from gpu_triage.machine import Probe, ProbeReport
 from gpu_triage.read.exporter.exporter_health import DRIVER
-from gpu_triage.sampler.lanes import Lane, Step, overdue
+from gpu_triage.sampler.lanes import Lane, Step
+from gpu_triage.sampler.outcomes import Context
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,8 @@ class DriverLook:
 class DriverWatch:
     """The NVML session and its polling schedule. Only the sampler's thread calls it; the polls run in its lane."""
 
-    def __init__(self, machine: Machine, config: Config, lane: Lane, report: Callable[[DriverLook], None]) -> None:
+    def __init__(self, context: Context, lane: Lane, report: Callable[[DriverLook], None]) -> None:
+        machine = context.machine
         self.lane = lane  # where the polls run
         self.session = Session(machine.nvml)  # of NVML
         self.error: DriverUnavailable | None = None  # why NVML cannot be used; None before the first poll too
@@ -48,7 +50,7 @@ class DriverWatch:
         self.looked = False  # whether the first poll has ended
         self.replaced: DriverReplaced | None = None  # set if the driver was replaced while in use
         self._machine = machine
-        self._interval_seconds = config.sample_medium_seconds
+        self._interval_seconds = context.config.sample_medium_seconds
         self._report = report
         self._open = False
         self._look_at = 0.0
@@ -86,11 +88,6 @@ class DriverWatch:
     @property
     def released(self) -> bool:
         return self._release_requested and not self._open
-
-    def stalled(self, now: float, deadline_seconds: float, session_seconds: float) -> bool:
-        """Whether a driver-wide call is late; the limit is `session_seconds` while NVML is shut down and reopened."""
-        limit_seconds = session_seconds if self.ending_session else deadline_seconds
-        return overdue(self.lane.busy_since, now, limit_seconds)
 
     @property
     def wants_ending(self) -> bool:
@@ -161,7 +158,7 @@ class DriverWatch:
         try:
             bus = read_pci_gpus(self._machine.sysfs, [])
         except HostReadFailed as failed:
-            log.debug("PCI bus unreadable", extra={"fields": {"cause": str(failed)}})
+            log.debug("PCI bus unreadable", extra=fields(cause=str(failed)))
         count: int | None = None
         error: DriverUnavailable | None = None
         try:
@@ -269,6 +266,6 @@ class ProbeSchedule:
         try:
             report = probe.look()
         except ProbeFailed as failed:
-            log.warning("the search for missing GPUs failed", extra={"fields": {"cause": str(failed)}})
+            log.warning("the search for missing GPUs failed", extra=fields(cause=str(failed)))
             return
         self._report(report)

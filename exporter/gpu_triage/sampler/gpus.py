@@ -3,40 +3,28 @@
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.session import Device, DriverVersions
 from gpu_triage.errors import DriverUnavailable, GpuUnavailable
-from gpu_triage.machine import Machine, ProbeReport
-from gpu_triage.options.config import Config
+from gpu_triage.log import fields
+from gpu_triage.machine import ProbeReport
 from gpu_triage.read.exporter.exporter_health import DRIVER
 from gpu_triage.read.incidents.ledger import Board
 from gpu_triage.read.metrics.contract import AnyGpuCollector, ExpectedLink, GpuRound
 from gpu_triage.sampler.driver import RELEASED, DriverLook, DriverWatch, ProbeSchedule
-from gpu_triage.sampler.host_gpus import DRIVER_UNAVAILABLE, GONE, Enumeration, GpuRecord, HostGpus, Identified, Places
-from gpu_triage.sampler.lanes import Job, Lane, LaneMaker, Step, overdue
-from gpu_triage.sampler.outcomes import Freshness, Outcome, sampled
+from gpu_triage.sampler.host_gpus import DRIVER_UNAVAILABLE, GONE, Enumeration, GpuRecord, HostGpus, Places
+from gpu_triage.sampler.lanes import Job, Lane, Step, overdue
+from gpu_triage.sampler.outcomes import Context, Freshness, Outcome, sampled
 from gpu_triage.sampler.schedule import interval_seconds
 from gpu_triage.sampler.status import Status
 from gpu_triage.sampler.xid import XidWatch
 
 log = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True, slots=True)
-class GpuRoundResult:
-    """Overall result of one GPU's round."""
-
-    key: str  # the GPU
-    device: Device  # the handle that was queried; results for a handle of an earlier session are ignored
-    gone: GpuUnavailable | DriverUnavailable | None  # what did not respond, and ended the round; None if all did
-
-
-GpuNews = GpuRoundResult | DriverLook | Identified | ProbeReport
-"""What the lanes of GPUs and of the driver report, besides outcomes."""
 
 _STUCK_SECONDS: Final = 60.0
 """How long a driver poll may take before another process checks whether the driver works."""
@@ -49,11 +37,8 @@ class GpuRounds:
 
     def __init__(
         self,
-        machine: Machine,
-        config: Config,
-        make_lane: LaneMaker,
-        collectors: Iterable[AnyGpuCollector],
-        report: Callable[[Outcome | GpuNews], None],
+        context: Context,
+        collectors: tuple[AnyGpuCollector, ...],
         *,
         xid: XidWatch,
         link_of: Callable[[Device], ExpectedLink | None],
@@ -61,37 +46,33 @@ class GpuRounds:
         freshness: Freshness,
         status: Status,
     ) -> None:
-        self.host_gpus = HostGpus(config, make_lane)
-        self.driver = DriverWatch(machine, config, make_lane(DRIVER), report)
-        self._machine = machine
-        self._config = config
-        self._report = report
+        make_lane, self._post = context.make_lane, context.post
+        self._machine, self._config = context.machine, context.config
+        self._report = context.report
+        self.host_gpus = HostGpus(self._config, make_lane)
+        self.driver = DriverWatch(context, make_lane(DRIVER), lambda look: self._post(partial(self._take_look, look)))
         self._xid = xid
         self._link_of = link_of
         self._boards = boards
         self._freshness = freshness
         self._status = status
-        own = tuple(collectors)
-        self._alone = tuple(c for c in own if not c.asks_peers)
-        self._with_peers = tuple(c for c in own if c.asks_peers)
+        self._alone = tuple(c for c in collectors if not c.asks_peers)
+        self._with_peers = tuple(c for c in collectors if c.asks_peers)
         self._peer_collectors = frozenset(c.name for c in self._with_peers)
-        self._make_reader = {c.name: partial(c.reader, config) for c in own}
-        self._enumeration = Enumeration(self.host_gpus, report)
-        self._probes = ProbeSchedule(machine.probe, make_lane("search"), report)
+        self._enumeration = Enumeration(self.host_gpus, self._post, self._driver_gone)
+        # Where the probe process is waited for, which has an NVML session of its own.
+        self.probe_lane = make_lane("search")
+        self._probes = ProbeSchedule(
+            self._machine.probe, self.probe_lane, lambda report: self._post(partial(self._take_probe, report))
+        )
         self._peers_lane = make_lane("peers")
         self._left_behind: str | None = None
         self._paused = False
-        self._hurried_until: dict[str, float] = {}
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
         """Lanes that use the NVML session."""
         return (*self.host_gpus.lanes, self._peers_lane, self.driver.lane)
-
-    @property
-    def probe_lane(self) -> Lane:
-        """Lane that waits for the probe process, which has an NVML session of its own."""
-        return self._probes.lane
 
     @property
     def fatal(self) -> str | None:
@@ -131,30 +112,20 @@ class GpuRounds:
         # A GPU's own round publishes its readings before it reports that the GPU has recovered, so those count anyway.
         return record.error is None or outcome.collector not in self._peer_collectors
 
-    def take(self, news: GpuNews, now: float) -> None:
-        if isinstance(news, GpuRoundResult):
-            self._take_round(news, now)
-        elif isinstance(news, Identified):
-            gone = self._enumeration.take(news)
-            if gone is not None:
-                self._driver_failed(DriverLook(self.driver.bus, None, gone, opened=False), now)
-        elif isinstance(news, ProbeReport):
-            self._take_probe(news, now)
-        else:
-            self._take_look(news, now)
-
     def look_at_once(self, uuids: Iterable[str], now: float) -> None:
         """Run every collector in these GPUs' next round, because the driver reported a change on them."""
         for record in (self.host_gpus.get(uuid) for uuid in uuids):
-            if record is not None and now >= self._hurried_until.get(record.key, now):
+            if record is not None and now >= record.hurried_until:
                 record.schedule.all_due()
-                self._hurried_until[record.key] = now + self._config.sample_medium_seconds
+                record.hurried_until = now + self._config.sample_medium_seconds
 
     def driver_stalled(self, now: float) -> bool:
         """Whether a driver-wide call has exceeded its deadline."""
-        deadline = self._config.sample_deadline_seconds
-        # This process may need as long for a new session as the probe process did.
-        return self.driver.stalled(now, deadline, max(deadline, 2 * self._probes.session_seconds))
+        limit_seconds = self._config.sample_deadline_seconds
+        if self.driver.ending_session:
+            # This process may need as long for a new session as the probe process did.
+            limit_seconds = max(limit_seconds, 2 * self._probes.session_seconds)
+        return overdue(self.driver.lane.busy_since, now, limit_seconds)
 
     def continue_enumeration(self, now: float) -> None:
         """Continue the enumeration and apply new identities. Called when all pending reports have been processed."""
@@ -254,7 +225,7 @@ class GpuRounds:
         """A round of several collectors on one GPU, with what is known of the GPU now."""
         for collector in collectors:
             if collector.name not in record.readers:
-                record.readers[collector.name] = self._make_reader[collector.name]()
+                record.readers[collector.name] = collector.reader(self._config)
         key, labels, peers, link = record.key, record.labels, self.host_gpus.peers_of(record), self._link_of(device)
         readers = tuple((c, record.readers[c.name]) for c in collectors)
         machine, deadline_seconds = self._machine, self._config.sample_deadline_seconds
@@ -284,7 +255,7 @@ class GpuRounds:
                 # The GPU is enumerated, but every query fails: this happens when the device cgroup loses access.
                 gone = GpuUnavailable(failures.most_common(1)[0][0], "no query is answered")
             if whole or gone is not None:
-                self._report(GpuRoundResult(key, device, gone))
+                self._post(partial(self._end_round, record, device, gone))
 
         return run
 
@@ -295,14 +266,16 @@ class GpuRounds:
     def _driver_is_stuck(self, now: float) -> bool:
         return overdue(self.driver.lane.busy_since, now, _STUCK_SECONDS)
 
-    def _take_round(self, result: GpuRoundResult, now: float) -> None:
-        record = self.host_gpus.get(result.key)
-        if record is None or record.device is not result.device:
-            return
-        if isinstance(result.gone, DriverUnavailable):
-            self._driver_failed(DriverLook(self.driver.bus, None, result.gone, opened=False), now)
-        elif result.gone is not None:
-            self.host_gpus.fail(record, result.gone.reason)
+    def _end_round(
+        self, record: GpuRecord, device: Device, gone: GpuUnavailable | DriverUnavailable | None, now: float
+    ) -> None:
+        """Process the overall result of a GPU's round; `gone` is what did not respond, None if all did."""
+        if record.device is not device:
+            return  # the result is of a handle of an earlier session
+        if isinstance(gone, DriverUnavailable):
+            self._driver_gone(gone, now)
+        elif gone is not None:
+            self.host_gpus.fail(record, gone.reason)
             self._freshness.withdraw(record.key)
             # Retry it, but at a slower pace than the fast tier.
             record.schedule.defer(now + self._config.sample_medium_seconds)
@@ -314,7 +287,7 @@ class GpuRounds:
             self._driver_failed(look, now)
             return
         if self.driver.error is not None or not self.driver.looked:
-            log.info("driver answers", extra={"fields": {"gpus": look.count}})
+            log.info("driver answers", extra=fields(gpus=look.count))
         self.driver.take(look, now)
         if look.opened:
             self.host_gpus.end_session()
@@ -328,7 +301,7 @@ class GpuRounds:
         records = {uuid: self.host_gpus.get(uuid) for uuid in report.answering}
         back = frozenset(uuid for uuid, record in records.items() if record is None or record.error in GONE)
         if (back or self._other_indices(report)) and self._probes.needs_new_session(back, now):
-            log.info("NVML is initialized again", extra={"fields": {"back": ",".join(sorted(back)) or "none"}})
+            log.info("NVML is initialized again", extra=fields(back=",".join(sorted(back)) or "none"))
             self.driver.reopen()
 
     def _other_indices(self, report: ProbeReport) -> bool:
@@ -338,10 +311,14 @@ class GpuRounds:
             return False
         return report.gpus != self.driver.count or any(report.answering[key] != at for key, at in indices.items())
 
+    def _driver_gone(self, error: DriverUnavailable, now: float) -> None:
+        """Process that the driver stopped responding within a session."""
+        self._driver_failed(DriverLook(self.driver.bus, None, error, opened=False), now)
+
     def _driver_failed(self, look: DriverLook, now: float) -> None:
         error = look.error
         if error is not None and (self.driver.error is None or self.driver.error.reason != error.reason):
-            log.warning("driver unavailable", extra={"fields": {"error": error.reason, "cause": error.detail}})
+            log.warning("driver unavailable", extra=fields(error=error.reason, cause=error.detail))
         self.driver.take(look, now)
         self._enumeration.end_session()
         self.host_gpus.end_session()
@@ -353,5 +330,4 @@ class GpuRounds:
     def _forget(self, keys: tuple[str, ...]) -> None:
         for key in keys:
             self._status.forget(key)
-            self._hurried_until.pop(key, None)
             self._freshness.forget(key)

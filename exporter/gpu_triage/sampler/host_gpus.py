@@ -9,12 +9,13 @@ from typing import Any, Final
 
 from gpu_triage.driver.nvml.session import MAX_GPUS, CurrentCall, DeniedDevice, Device, Identity, identify
 from gpu_triage.errors import DriverUnavailable
+from gpu_triage.log import fields
 from gpu_triage.options.config import Config
 from gpu_triage.read.exporter.exporter_health import DRIVER
 from gpu_triage.read.incidents.ledger import Board
 from gpu_triage.read.metrics.contract import GpuLabels, GpuRound, PresentGpus
 from gpu_triage.sampler.driver import RELEASED, STALLED
-from gpu_triage.sampler.lanes import Lane, LaneMaker, Step, overdue
+from gpu_triage.sampler.lanes import Lane, LaneMaker, Post, Step, overdue
 from gpu_triage.sampler.schedule import Schedule
 
 log = logging.getLogger(__name__)
@@ -53,6 +54,17 @@ class GpuRecord:
     pci_bus_id: str | None = None  # its last known PCI address, in the form sysfs uses; None if unknown
     first_seen_at: float = 0.0  # monotonic second of the first driver poll that found it
     last_seen_at: float = 0.0  # monotonic second of the latest driver poll that found it
+    hurried_until: float = 0.0  # monotonic second before which a reported change does not make its rounds due again
+    loss_noted_at: float | None = None  # monotonic second at which the ledger last got its loss; None if it is not lost
+    reset_noted_at: float | None = None  # monotonic second of its last reset in the ledger
+    ecc_read_at: float = -math.inf  # monotonic second of the reading of ECC errors that the ledger got last
+
+    def responds(self, now: float, deadline_seconds: float) -> bool | None:
+        """Whether it responds; None if unknown because its lane has lacked a thread for too long."""
+        if self.error is not None:
+            return False
+        lacks_thread = self.lane is not None and overdue(self.lane.refused_since, now, deadline_seconds)
+        return None if lacks_thread else True
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +192,7 @@ class HostGpus:
         """Forget GPUs missing from the driver because a virtual machine has these PCI bus IDs; returns their keys."""
         set_aside = [record for record in self if record.device is None and record.pci_bus_id in passed_through]
         for record in set_aside:
-            log.info("GPU is set aside for a virtual machine", extra={"fields": _fields(record, record.error or "")})
+            log.info("GPU is set aside for a virtual machine", extra=_facts(record, record.error or ""))
         return self._forget(set_aside)
 
     @property
@@ -217,21 +229,20 @@ class HostGpus:
         if record.error != error:
             # A driver-wide failure is logged once, not once per GPU.
             level = logging.DEBUG if error in {DRIVER_UNAVAILABLE, RELEASED} else logging.ERROR
-            log.log(level, "GPU does not answer", extra={"fields": _fields(record, error)})
+            log.log(level, "GPU does not answer", extra=_facts(record, error))
             record.error = error
 
     def recover(self, record: GpuRecord) -> None:
         """Mark a GPU as responding, and log it if that is a change."""
         if record.error is not None:
-            log.info("GPU answers again", extra={"fields": _fields(record, record.error)})
+            log.info("GPU answers again", extra=_facts(record, record.error))
             record.error = None
             # Pairwise readings were made without this GPU.
             self._read_all_again()
 
     def _apply_identity(self, device: Device, present: Collection[str], now: float) -> None:
         if device.uuid not in self._records:
-            facts = {"gpu": device.index, "uuid": device.uuid, "pci": device.pci_bus_id}
-            log.info("GPU found", extra={"fields": facts})
+            log.info("GPU found", extra=fields(gpu=device.index, uuid=device.uuid, pci=device.pci_bus_id))
         record = self._record_of(device.index, device.pci_bus_id, device.uuid, present, now)
         if record.device is None:
             # Handles stay valid within a session; keeping this one also keeps its list of unsupported queries.
@@ -259,7 +270,7 @@ class HostGpus:
         record.pci_bus_id = address or record.pci_bus_id
         if was.gpu != record.labels.gpu:
             facts = {"uuid": record.labels.uuid, "was": was.gpu, "is": record.labels.gpu}
-            log.warning("GPU has another index now", extra={"fields": facts})
+            log.warning("GPU has another index now", extra=fields(**facts))
         key = record.labels.uuid or record.pci_bus_id or f"index:{index}"
         if key != record.key:
             self._records[key], record.key = self._records.pop(record.key), key
@@ -284,9 +295,7 @@ class HostGpus:
             kept = _is_confirmed(record) or now - record.absent_since < _UNCONFIRMED_KEPT_SECONDS
             if record.pci_bus_id in confirmed or (not kept and _places(record)[0] in taken):
                 replaced.append(record)
-                log.info(
-                    "GPU is forgotten, another one is there", extra={"fields": _fields(record, record.error or "")}
-                )
+                log.info("GPU is forgotten, another one is there", extra=_facts(record, record.error or ""))
         return self._forget(replaced)
 
     def _forget_surplus(self) -> tuple[str, ...]:
@@ -313,27 +322,24 @@ def _places(record: GpuRecord) -> tuple[str, ...]:
     return (index,) if record.pci_bus_id is None else (record.pci_bus_id, index)
 
 
-def _fields(record: GpuRecord, error: str) -> dict[str, str]:
-    return {"gpu": record.labels.gpu, "uuid": record.labels.uuid, "error": error}
-
-
-@dataclass(frozen=True, slots=True)
-class Identified:
-    """Result of identifying one GPU."""
-
-    session: int  # number of the session in which it was queried
-    index: int  # NVML index
-    answer: Identity | DriverUnavailable  # the GPU, or why it was denied; or why the driver is no longer available
+def _facts(record: GpuRecord, error: str) -> dict[str, object]:
+    return fields(gpu=record.labels.gpu, uuid=record.labels.uuid, error=error)
 
 
 class Enumeration:
-    """Identifies all GPUs, each in its lane, so that one that hangs blocks no other. For the sampler's thread only."""
+    """Identifies all GPUs, each in its lane, so that one that hangs blocks no other. For the sampler's thread only.
 
-    def __init__(self, host_gpus: HostGpus, report: Callable[[Identified], None]) -> None:
+    `driver_gone` is called with the error and the time if the driver is no longer available.
+    """
+
+    def __init__(
+        self, host_gpus: HostGpus, post: Post, driver_gone: Callable[[DriverUnavailable, float], None]
+    ) -> None:
         self._host_gpus = host_gpus
+        self._post = post
+        self._driver_gone = driver_gone
         self.answers: dict[int, Identity] = {}  # the latest result for each index in this session
         self.news = False  # whether there are results that have not been processed yet
-        self._report = report
         self._session = 0
         self._count = 0
         self._unqueried: set[int] = set()
@@ -367,17 +373,6 @@ class Enumeration:
                 gpu = labels.get(index, GpuLabels(str(index), ""))
                 lane.submit(partial(self._identify, self._session, index, lane, gpu))
 
-    def take(self, news: Identified) -> DriverUnavailable | None:
-        """Store a result; returns the error if the driver is no longer available."""
-        if news.session != self._session or news.index >= self._count:
-            return None
-        if isinstance(news.answer, DriverUnavailable):
-            return news.answer
-        self._pending.discard(news.index)
-        self.news = True
-        self.answers[news.index] = news.answer
-        return None
-
     def waits_for_answers(self, now: float) -> bool:
         """Whether a result is still pending, from a lane that is not stuck."""
         return any(not self._host_gpus.hangs(index, now) for index in self._pending)
@@ -404,4 +399,14 @@ class Enumeration:
             answer = unavailable
         except Exception:  # noqa: BLE001 - as in the rounds: a bug here must not end the sampler
             answer = DeniedDevice(index, "exception")
-        self._report(Identified(session, index, answer))
+        self._post(partial(self._take, session, index, answer))
+
+    def _take(self, session: int, index: int, answer: Identity | DriverUnavailable, now: float) -> None:
+        if session != self._session or index >= self._count:
+            return
+        if isinstance(answer, DriverUnavailable):
+            self._driver_gone(answer, now)
+            return
+        self._pending.discard(index)
+        self.news = True
+        self.answers[index] = answer

@@ -1,26 +1,23 @@
 """The incident ledger at run time: incidents and resets are recorded in it and counted for each GPU."""
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, replace
-from typing import Final, TypeVar
+from typing import Final
 
 from gpu_triage.machine import Moment, WallTimes
-from gpu_triage.read.gpu.ecc import ECC, EccReading
+from gpu_triage.read.gpu.ecc import ECC
 from gpu_triage.read.gpu.identity import IDENTITY, IdentityReading
-from gpu_triage.read.gpu.modes import GPU_RECOVERY_ACTION, RECOVERY, RecoveryReading
+from gpu_triage.read.gpu.modes import GPU_RECOVERY_ACTION, RECOVERY
 from gpu_triage.read.incidents import ledger
-from gpu_triage.read.incidents.decisions import DECISIONS, Decisions, Repair
+from gpu_triage.read.incidents.decisions import DECISIONS, Repair
 from gpu_triage.read.incidents.incident_metrics import GpuIncidents
-from gpu_triage.read.metrics.contract import HOST_LABELS, AnyGpuCollector
+from gpu_triage.read.metrics.contract import HOST_LABELS
 from gpu_triage.read.xid.xid_ledger import CountedXid
 from gpu_triage.sampler.driver import DriverWatch
 from gpu_triage.sampler.host_gpus import GpuRecord, HostGpus
-from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore
+from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 from gpu_triage.sampler.state_store import StateStores
 from gpu_triage.sampler.xid import XidWatch
-
-Reading = TypeVar("Reading")
 
 _LASTING_SECONDS: Final = 600.0
 """Interval at which an ongoing incident is recorded again, so that it does not look like a new one after a restart."""
@@ -110,9 +107,6 @@ class IncidentWatch:
         self.file = saved.add(ledger.INCIDENT_HISTORY, self._ledger, self._remember_resets)
         self._resets = ResetWatch()
         self._walls = WallTimes()
-        self._lost_noted: dict[str, float] = {}
-        self._resets_noted: dict[str, float] = {}
-        self._ecc_read_at: dict[str, float] = {}
         self._counted: dict[tuple[str, str], _Counts] = {}
         self._repairs: tuple[Repair, ...] = ()
         self._counted_edition: tuple[int, float] = (0, 0.0)
@@ -136,7 +130,7 @@ class IncidentWatch:
 
     def observe(self, now: Moment) -> None:
         self._resets.see_driver(self._driver, now.monotonic, kernel_readable=self._xid.kernel_readable)
-        if (decided := decisions_in(self._store)) is not None:
+        if (decided := self._store.reading(DECISIONS)) is not None:
             self._repairs = decided.repairs  # the latest come last
             self._ledger.see_repairs(
                 {name: each.at for each in decided.repairs for name in (each.uuid, each.pci_bus_id)}
@@ -231,11 +225,10 @@ class IncidentWatch:
 
     def _note_loss(self, record: GpuRecord, now: Moment) -> None:
         if record.error != _LOST or not (record.labels.uuid or record.pci_bus_id):
-            self._lost_noted.pop(record.key, None)
+            record.loss_noted_at = None
             return
-        noted_at = self._lost_noted.get(record.key)
-        if noted_at is None or now.monotonic - noted_at >= _LASTING_SECONDS:
-            self._lost_noted[record.key] = now.monotonic
+        if record.loss_noted_at is None or now.monotonic - record.loss_noted_at >= _LASTING_SECONDS:
+            record.loss_noted_at = now.monotonic
             board = ledger.Board(record.labels.uuid, self._serial(record), record.pci_bus_id or "")
             self._note(ledger.LOST, board, now.monotonic, now)
 
@@ -245,19 +238,18 @@ class IncidentWatch:
             return
         uuid, slot = record.labels.uuid, record.pci_bus_id or ""
         before = self._ledger.board(uuid) or ledger.Board(uuid, first_seen_at=now.wall)
-        memory_errors = self._outcome(ECC, EccReading, record)
-        asked = self._outcome(RECOVERY, RecoveryReading, record)
-        uncorrected, action, first_of_session = before.uncorrected, before.recovery_action, False
-        if memory_errors is not None:
-            read_at, errors = memory_errors
-            first_of_session = read_at >= record.session_at > self._ecc_read_at.get(uuid, -math.inf)
-            self._ecc_read_at[uuid] = read_at
+        read, errors = self._store.get(ECC.name, record.key), self._store.reading(ECC, record.key)
+        uncorrected, first_of_session = before.uncorrected, False
+        if read is not None and errors is not None:
+            read_at = read.finished_at.monotonic
+            first_of_session = read_at >= record.session_at > record.ecc_read_at
+            record.ecc_read_at = read_at
             uncorrected = errors.volatile_errors.get("uncorrected", uncorrected)
-        if asked is not None:
-            action = asked[1].action if asked[1].action is not None else action
+        asked = self._store.reading(RECOVERY, record.key)
+        action = before.recovery_action if asked is None or asked.action is None else asked.action
         serial = self._serial(record) or before.serial
-        identity = self._outcome(IDENTITY, IdentityReading, record)
-        facts = before.facts if identity is None else astuple(identity[1])
+        identity = self._store.reading(IDENTITY, record.key)
+        facts = before.facts if identity is None else astuple(identity)
         boot, index = self.file.boot.boot_id, record.labels.gpu
         after = ledger.Board(uuid, serial, slot, before.first_seen_at, boot, uncorrected, action, index, facts)
         self._resets.compare(before, after, first_of_session=first_of_session, now=now.monotonic)
@@ -267,12 +259,11 @@ class IncidentWatch:
 
     def _note_reset(self, record: GpuRecord, now: Moment) -> None:
         """Record a reset, unless it happened before the board was first seen."""
-        uuid = record.labels.uuid
         reset_at = self._reset_at(record)
-        board = self._ledger.board(uuid)
-        if reset_at is None or board is None or self._resets_noted.get(uuid) == reset_at:
+        board = self._ledger.board(record.labels.uuid)
+        if reset_at is None or board is None or record.reset_noted_at == reset_at:
             return
-        self._resets_noted[uuid] = reset_at
+        record.reset_noted_at = reset_at
         if self._walls.of(reset_at, now) > board.first_seen_at:
             self._note(ledger.RESET, board, reset_at, now)
 
@@ -292,25 +283,7 @@ class IncidentWatch:
         for outcome in self._store.of(IDENTITY.name):
             if outcome.subject not in known:
                 self._store.withdraw(IDENTITY.name, outcome.subject)
-        for noted in (self._lost_noted, self._resets_noted, self._ecc_read_at):
-            for gone in noted.keys() - known:
-                del noted[gone]
 
     def _serial(self, record: GpuRecord) -> str:
-        identity = self._outcome(IDENTITY, IdentityReading, record)
-        return "" if identity is None else identity[1].serial
-
-    def _outcome(
-        self, collector: AnyGpuCollector, kind: type[Reading], record: GpuRecord
-    ) -> tuple[float, Reading] | None:
-        """A collector's last reading with its monotonic time in seconds; None without one."""
-        outcome = self._store.get(collector.name, record.key)
-        if outcome is None or not isinstance(outcome.reading, kind):
-            return None
-        return outcome.finished_at.monotonic, outcome.reading
-
-
-def decisions_in(store: OutcomeStore) -> Decisions | None:
-    """What operators decided, as last read; None if it could not be read."""
-    outcome = store.get(DECISIONS.name, HOST)
-    return outcome.reading if outcome and isinstance(outcome.reading, Decisions) else None
+        identity = self._store.reading(IDENTITY, record.key)
+        return "" if identity is None else identity.serial

@@ -13,6 +13,7 @@ from typing import Final
 
 from gpu_triage.driver.crash import explained
 from gpu_triage.driver.nvml.session import CurrentCall
+from gpu_triage.log import fields
 from gpu_triage.machine import CallBlocked, Clock
 from gpu_triage.read.exporter.exporter_health import CallInFlight
 from gpu_triage.read.metrics.contract import HOST_LABELS, GpuLabels
@@ -33,6 +34,9 @@ _WITHOUT_THREAD_SECONDS: Final = 30.0
 
 Job = Callable[[], None]
 """Work for a lane; it must not raise."""
+
+Post = Callable[[Callable[[float], None]], None]
+"""How a job hands over its result: the sampler's thread calls the function with the time in monotonic seconds."""
 
 
 def overdue(since: float | None, now: float, seconds: float) -> bool:
@@ -63,9 +67,9 @@ class Lane(ABC):
     def busy_since(self) -> float | None:
         """Monotonic second at which the job's current step started; None when idle."""
 
-    @abstractmethod
     def ready(self) -> bool:
         """Whether it can take a job now: it is idle, and has a thread or could start one."""
+        return self.busy_since is None
 
     @abstractmethod
     def submit(self, job: Job, *, queued: bool = False) -> None:
@@ -155,7 +159,7 @@ class ThreadLane(Lane):
         return self._began_at if self._alive() else None
 
     def ready(self) -> bool:
-        return self.busy_since is None and (self._alive() or self._start())
+        return super().ready() and (self._alive() or self._start())
 
     def submit(self, job: Job, *, queued: bool = False) -> None:
         self.mark()
@@ -207,9 +211,6 @@ class InlineLane(Lane):
     def busy_since(self) -> float | None:
         return self._began_at if self._clock.now().monotonic < self._until else None
 
-    def ready(self) -> bool:
-        return self.busy_since is None
-
     def submit(self, job: Job, *, queued: bool = False) -> None:  # noqa: ARG002 - jobs run one after another anyway
         self.mark()
         try:
@@ -239,13 +240,13 @@ class CallWatch:
         for key, call in calls.items():
             if call.seconds > self._deadline_seconds and key not in self._logged:
                 self._logged[key] = call.function
-                log.error("a call does not return", extra={"fields": _fields(key[0], call.function, call.seconds)})
+                log.error("a call does not return", extra=_facts(key[0], call.function, call.seconds))
         for key in self._logged.keys() - calls.keys():
             function = self._logged.pop(key)
-            log.info("a call that did not return is over", extra={"fields": _fields(key[0], function, now - key[1])})
+            log.info("a call that did not return is over", extra=_facts(key[0], function, now - key[1]))
         return tuple(sorted(calls.values(), key=lambda call: -call.seconds))
 
 
-def _fields(step: Step, function: str, seconds: float) -> dict[str, object]:
+def _facts(step: Step, function: str, seconds: float) -> dict[str, object]:
     named = {"collector": step.collector, "gpu": step.gpu.gpu, "uuid": step.gpu.uuid, "function": function}
-    return {name: text for name, text in named.items() if text} | {"seconds": round(seconds, 1)}
+    return fields(**{name: text for name, text in named.items() if text}, seconds=round(seconds, 1))

@@ -8,16 +8,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from gpu_triage.errors import DriverUnavailable, GpuUnavailable, HostReadFailed
-from gpu_triage.machine import Clock, Moment
+from gpu_triage.machine import Clock, Machine, Moment
 from gpu_triage.options.config import Config
 from gpu_triage.read.exporter import exporter_health as exporter
 from gpu_triage.read.exporter import judgment
 from gpu_triage.read.metrics import contract
 from gpu_triage.read.metrics.metric import MetricSpec, Sample, declared_in
-from gpu_triage.sampler.lanes import DEADLINE
+from gpu_triage.sampler.lanes import DEADLINE, LaneMaker, Post
 from gpu_triage.sampler.schedule import interval_seconds
 
 if TYPE_CHECKING:
@@ -48,6 +48,17 @@ class Outcome:
     detail: str = ""  # for the log: a traceback or kernel message; "" if there is nothing to add
     foreign: tuple[Metric, ...] = ()  # metric families from other programs
     reading: object | None = None  # what the samples were rendered from; None if it failed
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What all parts of a sampler share."""
+
+    machine: Machine
+    config: Config
+    make_lane: LaneMaker
+    post: Post
+    report: Callable[[Outcome], None]  # how a job hands over an outcome
 
 
 def checked(samples: Iterable[Sample], metrics: frozenset[MetricSpec]) -> tuple[Sample, ...]:
@@ -147,6 +158,11 @@ class OutcomeStore:
     def get(self, collector: str, subject: str) -> Outcome | None:
         """A collector's outcome for one subject; None before the first, or if the collector does not run."""
         return self._outcomes.get(collector, {}).get(subject)
+
+    def reading(self, collector: contract.GpuCollector[R] | contract.HostCollector[R], subject: str = HOST) -> R | None:
+        """What a collector last read of a subject; None before the first success, or once that is withdrawn."""
+        outcome = self.get(collector.name, subject)
+        return None if outcome is None else cast("R | None", outcome.reading)
 
     def version(self, collector: str) -> int:
         """A number that changes whenever the collector's outcomes do."""

@@ -2,23 +2,27 @@
 
 import logging
 import math
+import platform
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final, Protocol
 
+from gpu_triage import __revision__, __version__
 from gpu_triage.documents.saved_state import StateKind
+from gpu_triage.log import fields
 from gpu_triage.machine import Clock, Machine, Moment
 from gpu_triage.options.config import Config
 from gpu_triage.read.baseline import differences as baseline
 from gpu_triage.read.exporter import exporter_health as exporter
 from gpu_triage.read.exporter import flight_recorder, judgment
-from gpu_triage.read.exporter.exporter_health import CollectorHealth
+from gpu_triage.read.exporter.exporter_health import CollectorHealth, ExporterReading
 from gpu_triage.read.exporter.flight_recorder import FlightWatch
 from gpu_triage.read.gpu import presence
-from gpu_triage.read.gpu.presence import PresenceReading
+from gpu_triage.read.gpu.identity import IDENTITY
+from gpu_triage.read.gpu.presence import GpuPresence, PresenceReading
 from gpu_triage.read.host.maintenance import HOST_MAINTENANCE
 from gpu_triage.read.incidents import incident_metrics as incidents
 from gpu_triage.read.incidents.decisions import DECISIONS
@@ -26,41 +30,27 @@ from gpu_triage.read.metrics import contract
 from gpu_triage.read.metrics.metric import Sample, Tier, declared_in
 from gpu_triage.read.xid import xid_metrics as xid
 from gpu_triage.sampler.baseline import BaselineNews, BaselineWatch
-from gpu_triage.sampler.gpus import GpuNews, GpuRounds
+from gpu_triage.sampler.driver import STALLED
+from gpu_triage.sampler.gpus import GpuRounds
+from gpu_triage.sampler.host_gpus import GpuRecord
 from gpu_triage.sampler.host_readings import HostReadings
 from gpu_triage.sampler.incidents import IncidentWatch
 from gpu_triage.sampler.lanes import BLOCKED, DEADLINE, NO_THREAD, CallWatch, Lane, LaneMaker, Step, lacking_threads
-from gpu_triage.sampler.outcomes import HOST, Freshness, Outcome, OutcomeStore, checked, sampled
+from gpu_triage.sampler.outcomes import HOST, Context, Freshness, Outcome, OutcomeStore, checked, sampled
 from gpu_triage.sampler.schedule import Schedule, is_due, next_due
 from gpu_triage.sampler.state_directory import StateDirectory
-from gpu_triage.sampler.state_store import AnyStateNews, PersistentState, StateNews, StateStore, StateStores
+from gpu_triage.sampler.state_store import PersistentState, StateStore, StateStores
 from gpu_triage.sampler.status import Status
 from gpu_triage.sampler.xid import XidNews, XidWatch
-
-
-@dataclass(frozen=True, slots=True)
-class _HostLane:
-    """One of the host's lanes, with its schedule and the collectors that run in it."""
-
-    lane: Lane
-    schedule: Schedule
-    collectors: tuple[contract.AnyHostCollector, ...]
 
 
 class HostRounds:
     """Starts the host's rounds in a shared lane, or in a collector's own lane. Only one thread calls it."""
 
-    def __init__(
-        self,
-        machine: Machine,
-        config: Config,
-        make_lane: LaneMaker,
-        collectors: Iterable[contract.AnyHostCollector],
-        report: Callable[[Outcome], None],
-    ) -> None:
-        self._machine = machine
-        self._config = config
-        self._report = report
+    def __init__(self, context: Context, collectors: tuple[contract.AnyHostCollector, ...]) -> None:
+        self._machine, self._config = context.machine, context.config
+        self._report = context.report
+        self._schedule = Schedule(self._config)
         # Deadline of the round of each collector that is due, by collector name.
         self._ends_by: dict[str, float] = {}
         by_lane: dict[str, list[contract.AnyHostCollector]] = {"host": []}
@@ -69,18 +59,17 @@ class HostRounds:
             alone = collector.own_lane or collector.foreign is not None
             by_lane.setdefault(collector.name if alone else "host", []).append(collector)
         self.shared = tuple(collector.name for collector in by_lane["host"])  # the collectors in the shared lane
-        self._readers = {c.name: c.reader(config) for own in by_lane.values() for c in own}
-        self._rounds = tuple(_HostLane(make_lane(name), Schedule(config), tuple(own)) for name, own in by_lane.items())
-        self.lanes: tuple[Lane, ...] = tuple(one.lane for one in self._rounds)  # where rounds run
+        self._readers = {collector.name: collector.reader(self._config) for collector in collectors}
+        self._collectors = {context.make_lane(name): tuple(own) for name, own in by_lane.items()}
+        self.lanes: tuple[Lane, ...] = tuple(self._collectors)  # where rounds run
 
     def submit(self, now: float, gpus: contract.PresentGpus) -> None:
-        deadline_seconds = self._config.sample_deadline_seconds
-        for one in self._rounds:
-            for collector in one.schedule.waiting(one.collectors, now):
-                self._ends_by.setdefault(collector.name, now + deadline_seconds)
-            due = one.schedule.due(one.collectors, now) if one.lane.ready() else ()
+        for lane, collectors in self._collectors.items():
+            for collector in self._schedule.waiting(collectors, now):
+                self._ends_by.setdefault(collector.name, now + self._config.sample_deadline_seconds)
+            due = self._schedule.due(collectors, now) if lane.ready() else ()
             if due:
-                one.lane.submit(partial(self._run, one.lane, due, gpus), queued=True)
+                lane.submit(partial(self._run, lane, due, gpus), queued=True)
 
     def _run(self, lane: Lane, collectors: tuple[contract.AnyHostCollector, ...], gpus: contract.PresentGpus) -> None:
         """A round of several collectors, in their lane."""
@@ -96,15 +85,15 @@ class HostRounds:
 
     def late(self, now: Moment) -> Iterator[Outcome]:
         """A failed outcome per late collector and interval; whichever holds the lane, this round has read nothing."""
-        for one in self._rounds:
-            if one.lane.busy_since is None and one.lane.refused_since is None:
+        for lane, collectors in self._collectors.items():
+            if lane.busy_since is None and lane.refused_since is None:
                 continue  # a round that has just ended reports its own outcome
-            for collector in one.collectors:
+            for collector in collectors:
                 name, ends_by = collector.name, self._ends_by.get(collector.name)
                 if ends_by is None or now.monotonic <= ends_by:
                     continue
-                self._ends_by[name] = next_due(ends_by, now.monotonic, one.schedule.interval_of(collector))
-                error, detail, seconds = _held_up(name, one.lane, now.monotonic)
+                self._ends_by[name] = next_due(ends_by, now.monotonic, self._schedule.interval_of(collector))
+                error, detail, seconds = _held_up(name, lane, now.monotonic)
                 yield Outcome(
                     name, HOST, (), now, success=False, errors=(error,), duration_seconds=seconds, detail=detail
                 )
@@ -125,6 +114,9 @@ log = logging.getLogger(__name__)
 
 _PATIENCE_SECONDS: Final = 10.0
 """How long the first judgment waits for the first readings, in case one of them hangs."""
+
+_NAME_LABEL: Final = 2
+"""Position of `name` among the labels of gpu_info."""
 
 
 class StoreJudge(Protocol):
@@ -193,16 +185,13 @@ class JudgeRounds:
         self.health = CollectorHealth(judgment.NAME, not cause, seconds, self._interval_seconds, last_success_at)
         if cause:
             if before.success is not False:
-                log.error("the judge failed", extra={"fields": {"cause": cause}})
+                log.error("the judge failed", extra=fields(cause=cause))
             store.withdraw(judgment.NAME, HOST)
             return ("exception",)
         if before.success is False:
             log.info("the judge works again")
         store.put(Outcome(judgment.NAME, HOST, samples, now, duration_seconds=seconds))
         return ()
-
-
-Report = Outcome | GpuNews | XidNews | BaselineNews | AnyStateNews
 
 
 class Sampler:
@@ -223,46 +212,51 @@ class Sampler:
     ) -> None:
         self._machine = machine
         self._config = config
-        self._reports: SimpleQueue[Report] = SimpleQueue()
+        self._constants = constants
+        self._flight = flight
+        # The results of the lanes' jobs, to be processed on the sampler's thread.
+        self._posted: SimpleQueue[Callable[[float], None]] = SimpleQueue()
+        post = self._posted.put
+        context = Context(machine, config, make_lane, post, lambda outcome: post(partial(self._take_outcome, outcome)))
         self._gpu_collectors = tuple(c for c in gpu_collectors if contract.runs(c, config))
         self._host_collectors = tuple(c for c in host_collectors if contract.runs(c, config))
         enabled: tuple[contract.AnyCollector, ...] = (*self._gpu_collectors, *self._host_collectors)
-        self._xid = XidWatch(machine, config, make_lane, self._reports.put)
+        self.status = Status(config)  # the sampler's own health
+        self._xid = XidWatch(context, lambda news: post(partial(self._take_xids, news)))
         folder = config.state_directory
         self._state = None if folder is None else StateDirectory(folder)
         # One thread for all files of the directory: they share a disk, which may hang.
         lane = make_lane(incidents.NAME)
         elsewhere = lane if config.baseline_file is None else make_lane(baseline.NAME)
-        self._baseline = BaselineWatch(machine.clock, config, elsewhere, self._reports.put, self._state)
-        self._saved = StateStores(machine, config, lane, self._reports.put, self._state, may_write=writes_state)
-        pushed = (xid.NAME,) * self._xid.enabled + (incidents.NAME,) + (baseline.NAME,) * self._baseline.enabled
-        self._flight = flight
+        # The baseline, which any thread may reload.
+        self.baseline = BaselineWatch(
+            machine.clock, config, elsewhere, lambda news: post(partial(self._take_baseline, news)), self._state
+        )
+        self._saved = StateStores(context, lane, self._state, self.status.count, may_write=writes_state)
+        pushed = (xid.NAME,) * self._xid.enabled + (incidents.NAME,) + (baseline.NAME,) * self.baseline.enabled
         own = (exporter.NAME,) + (judgment.NAME,) * (judge is not None) + (flight_recorder.NAME,) * (flight is not None)
         # The outcomes; readable from any thread.
         self.store = OutcomeStore((presence.NAME, *(c.name for c in enabled), *pushed, *own))
         self._calls = CallWatch(config.sample_deadline_seconds)
-        self._host = HostRounds(machine, config, make_lane, self._host_collectors, self._reports.put)
-        self.status = Status(config, self._gpu_collectors, self._host_collectors, constants)  # the sampler's own health
+        self._host = HostRounds(context, self._host_collectors)
         self.freshness = Freshness(self.store, machine.clock, config, enabled)  # how long outcomes may be published
         self._gpus = GpuRounds(
-            machine,
-            config,
-            make_lane,
+            context,
             self._gpu_collectors,
-            self._reports.put,
             xid=self._xid,
-            link_of=self._baseline.link_of,
+            link_of=self.baseline.link_of,
             boards=lambda: self._incidents.boards,
             freshness=self.freshness,
             status=self.status,
         )
-        self._host_gpus, self._driver = self._gpus.host_gpus, self._gpus.driver
-        self._incidents = IncidentWatch(self._saved, self._host_gpus, self._driver, self.store, self._xid)
+        self._host_gpus = self._gpus.host_gpus
+        self.driver = self._gpus.driver  # NVML's session, which any thread may release and acquire
+        self._incidents = IncidentWatch(self._saved, self._host_gpus, self.driver, self.store, self._xid)
         findings = self._saved.add(*judge.saved) if judge is not None and self._saved.writes else None
         medium_seconds = config.sample_medium_seconds
         self._judge = None if judge is None else JudgeRounds(judge, machine.clock, medium_seconds, findings)
         # The host as facts; only for the sampler's thread.
-        self.view = HostReadings(self._host_gpus, self._driver, self.store)
+        self.view = HostReadings(self._host_gpus, self.driver, self.store)
         self.presence: PresenceReading | None = None  # GPU presence at the last publication; None before the first
         # Why part of the sampling has been stopped for a while; None while all of it runs.
         self.trouble: str | None = None
@@ -287,73 +281,112 @@ class Sampler:
     def step(self) -> None:
         """Process the results and start what is due. Never blocks."""
         # Checked before draining: if that poll has ended by now, its result is already in the queue.
-        ending_session = self._driver.ending_session
+        ending_session = self.driver.ending_session
         self._drain()
         now = self._machine.clock.now().monotonic
         self._saved.submit(now)
-        self._baseline.submit(now)
+        self.baseline.submit(now)
         self._gpus.submit(now, ending_session=ending_session)
         self._xid.submit_kmsg(now)
-        self._host.submit(now, self._host_gpus.present(self._driver.count))
+        self._host.submit(now, self._host_gpus.present(self.driver.count))
 
     def publish(self) -> None:
         """Process the results, withdraw stale outcomes, and publish the sampler's own."""
         self._drain()
         now = self._machine.clock.now()
-        deadline = self._config.sample_deadline_seconds
         for late in self._host.late(now):
             self.status.note(late)
             self.freshness.extend(late)
         self._gpus.check_gpus(now.monotonic)
         self.freshness.expire(now.monotonic)
-        pushed: tuple[CollectorHealth, ...] = ()
         if self._xid.enabled:
-            pushed = (self._xid.health(now.monotonic),)
             xids = self._xid.reading((record.labels for record in self._host_gpus), self._labels_of, now)
             self.store.put_own(xid, xids, xid.render, now)
         self._incidents.observe(now)
         self.store.put_own(incidents, self._incidents.reading(now), incidents.render, now)
-        self.presence = self.status.presence(
-            self._host_gpus,
-            self._driver,
-            self.store,
-            now.monotonic,
-            stalled=self._gpus.driver_stalled(now.monotonic),
-            recorded=self._baseline.recorded,
-            most_since_boot=self._incidents.most_since_boot(),
-        )
-        own: tuple[CollectorHealth, ...] = () if self._judge is None else (self._judge.health,)
-        if self._baseline.enabled:
-            own += (self._baseline.health(now.monotonic, deadline),)
-            self._baseline.compare(self.view, [record.key for record in self._host_gpus], now)
-            self.store.put_own(baseline, self._baseline.reading(self._labels_of), baseline.render, now)
-        own += self._saved.health(now.monotonic)
+        self.presence = self._presence_reading(now.monotonic)
+        self.store.put_own(presence, self.presence, presence.render, now)
+        if self.baseline.enabled:
+            self.baseline.compare(self.view, [record.key for record in self._host_gpus], now)
+            self.store.put_own(baseline, self.baseline.reading(self._labels_of), baseline.render, now)
         if self._flight is not None:
-            own += (self._flight.health(),)
             self.status.count(flight_recorder.NAME, self._flight.failures())
             self.store.put_own(flight_recorder, self._flight.reading(now.wall), flight_recorder.render, now)
-        # A slow probe process is not a hung call.
-        calls = self._calls.look((lane for lane in self._lanes if lane is not self._gpus.probe_lane), now.monotonic)
-        self.status.count(exporter.NAME, (NO_THREAD,) * sum(lane.refused_since is not None for lane in self._lanes))
-        self.trouble = lacking_threads(self._lanes, now.monotonic)
-        exporter_reading = self.status.exporter(
-            self._host_gpus,
-            self._driver,
-            calls=calls,
-            hanging=frozenset(call.collector for call in calls if call.seconds > deadline),
-            pushed=pushed,
-            own=own,
-            state_in_use=self._incidents.file.in_use,
-            state_saved=self._saved.works(now.monotonic) if self._saved.may_write else None,
-            published_at=now,
-        )
-        self.store.put_own(presence, self.presence, presence.render, now)
-        self.store.put_own(exporter, exporter_reading, exporter.render, now)
+        self.store.put_own(exporter, self._exporter_reading(now), exporter.render, now)
         if self._judge is not None:
             # Last, because it judges everything that is published.
             waiting_for = self.waiting_for()
             errors = self._judge.run(self.store, self._urgent(waiting_for), now, starting=waiting_for is not None)
             self.status.count(judgment.NAME, errors)
+
+    def _presence_reading(self, now: float) -> PresenceReading:
+        """GPUs and driver; while a call to the driver as a whole is late, its last answers are outdated."""
+        config, driver, recorded = self._config, self.driver, self.baseline.recorded
+        stalled = self._gpus.driver_stalled(now)
+        error = STALLED if stalled else driver.error.reason if driver.error else None
+        count, p2p = config.expect_gpu_count, config.expect_p2p
+        return PresenceReading(
+            gpus=tuple(
+                GpuPresence(r.labels, self._name_of(r), r.responds(now, config.sample_deadline_seconds), r.error)
+                for r in self._host_gpus
+            ),
+            driver_up=error is None if driver.looked or error else None,
+            driver_error=error,
+            versions=driver.versions,
+            nvml_count=None if stalled else driver.count,
+            pci_count=driver.due_on_bus,
+            # What the baseline has is expected if nothing is set.
+            expected_count=recorded.facts.gpu_count if count is None and recorded else count,
+            expected_p2p=recorded.p2p if p2p is None and recorded else p2p,
+            most_since_boot=self._incidents.most_since_boot(),
+        )
+
+    def _name_of(self, record: GpuRecord) -> str:
+        identity = self.store.get(IDENTITY.name, record.key)
+        return identity.samples[0].labels[_NAME_LABEL] if identity and identity.samples else ""
+
+    def _exporter_reading(self, now: Moment) -> ExporterReading:
+        """The state of this process, and the health of every collector."""
+        lanes, driver, status = self._lanes, self.driver, self.status
+        deadline = self._config.sample_deadline_seconds
+        status.count(exporter.NAME, (NO_THREAD,) * sum(lane.refused_since is not None for lane in lanes))
+        self.trouble = lacking_threads(lanes, now.monotonic)
+        # A slow probe process is not a hung call.
+        calls = self._calls.look((lane for lane in lanes if lane is not self._gpus.probe_lane), now.monotonic)
+        healths = [status.health(collector) for collector in self._host_collectors]
+        if self._judge is not None:
+            healths.append(self._judge.health)
+        if self.baseline.enabled:
+            healths.append(self.baseline.health(now.monotonic, deadline))
+        healths += self._saved.health(now.monotonic)
+        if self._flight is not None:
+            healths.append(self._flight.health())
+        if (len(self._host_gpus) or driver.due_on_bus) and not driver.released:
+            # Without an NVIDIA device, or while the GPUs are released on request, GPU collectors cannot fail.
+            # A collector has failed if one of its calls hangs, even if other reads succeeded.
+            hanging = {call.collector for call in calls if call.seconds > deadline}
+            healths += [
+                replace(health, success=False) if health.name in hanging else health
+                for health in status.healths_of_gpus(self._gpu_collectors, self._host_gpus)
+            ]
+            if self._xid.enabled:
+                healths.append(self._xid.health(now.monotonic))
+        return ExporterReading(
+            version=__version__,
+            revision=__revision__,
+            python_version=platform.python_version(),
+            constants=self._constants,
+            collectors=tuple(healths),
+            errors=dict(sorted(status.errors.items())),
+            scrapes=status.scrapes,
+            gpus_released=driver.released,
+            web_config=status.web_config,
+            judge_settings=status.judge_settings,
+            state_in_use=self._incidents.file.in_use,
+            state_saved=self._saved.works(now.monotonic) if self._saved.may_write else None,
+            published_at=now,
+            calls=calls,
+        )
 
     def waiting_for(self) -> str | None:
         """What the first round still lacks; None once everything has been sampled or is known to fail."""
@@ -388,39 +421,27 @@ class Sampler:
         self._incidents.observe(self._machine.clock.now())
         self._saved.finish()
         for lane in self._lanes:
-            if lane is not self._driver.lane and lane not in self._disk_lanes:
+            if lane is not self.driver.lane and lane not in self._disk_lanes:
                 lane.close()
-        if wait(self.idle) and self._driver.lane.ready():
-            self._driver.lane.submit(self._end_session)
+        if wait(self.idle) and self.driver.lane.ready():
+            self.driver.lane.submit(self._end_session)
             wait(self.idle)
         else:
             # Shutting NVML down during a hung call would hang as well.
             log.warning("the driver did not answer in time, NVML is left as it is")
-        self._driver.lane.close()
+        self.driver.lane.close()
 
     def save(self, wait: Callable[[Callable[[], bool]], bool]) -> None:
         """Finish writing to the state directory after `close`, and log what could not be written; `wait` as there."""
         self._saved.save(wait, self._take_last)
         self._incidents.end()
         self._saved.log_lost()
-        if self._baseline.learns and not wait(lambda: self._baseline.lane.busy_since is None):
+        if self.baseline.learns and not wait(lambda: self.baseline.lane.busy_since is None):
             log.warning("the disk did not answer in time; the baseline may not be written")
         elif self._state is not None and self._saved.idle():
             self._state.release()
         for lane in self._disk_lanes:
             lane.close()
-
-    def release(self) -> None:
-        """Release all GPUs, so that one can be reset or unbound from its driver; from any thread or signal handler."""
-        self._driver.release()
-
-    def acquire(self) -> None:
-        """Acquire the GPUs again; from any thread or signal handler."""
-        self._driver.acquire()
-
-    def reload(self) -> None:
-        """Reread the baseline; from any thread or signal handler."""
-        self._baseline.reload()
 
     def _urgent(self, waiting_for: str | None) -> object:
         """What triggers an immediate judgment if it changes: GPU presence, pending first readings, and Xids."""
@@ -433,22 +454,22 @@ class Sampler:
 
     @property
     def _disk_lanes(self) -> tuple[Lane, ...]:
-        own = () if self._baseline.lane is self._saved.lane else (self._baseline.lane,)
+        own = () if self.baseline.lane is self._saved.lane else (self.baseline.lane,)
         return (self._saved.lane, *own)
 
     def _end_session(self) -> None:
         # An event set must be freed before its session ends; all lanes are idle, so this one may do it.
         self._xid.close()
-        self._driver.close()
+        self.driver.close()
 
     def _drain(self) -> None:
         now = self._machine.clock.now().monotonic
         while True:
-            while not self._reports.empty():
-                self._take(self._reports.get_nowait(), now)
+            while not self._posted.empty():
+                self._posted.get_nowait()(now)
             self._gpus.continue_enumeration(now)
             # On a virtual clock, the queries have already completed.
-            if self._reports.empty():
+            if self._posted.empty():
                 return
 
     def _take_last(self) -> None:
@@ -456,31 +477,22 @@ class Sampler:
         # Record the incidents that were waiting for the ledger to be loaded.
         self._incidents.observe(self._machine.clock.now())
 
-    def _take(self, report: Report, now: float) -> None:
-        if isinstance(report, Outcome):
-            self._take_outcome(report)
-        elif isinstance(report, XidNews):
-            self.status.count(xid.NAME, report.failures)
-            self._xid.take(report)
-            self._gpus.look_at_once(report.changed, now)
-        elif isinstance(report, BaselineNews):
-            self._take_baseline(report)
-        elif isinstance(report, StateNews):
-            self.status.count(report.name, self._saved.take(report, now))
-        else:
-            self._gpus.take(report, now)
-
-    def _take_outcome(self, outcome: Outcome) -> None:
+    def _take_outcome(self, outcome: Outcome, _now: float) -> None:
         self.status.note(outcome)
         if outcome.subject == HOST:
             self._host.ended(outcome.collector)
         if outcome.success and (outcome.subject == HOST or self._gpus.counts(outcome)):
             self.store.put(outcome)
 
-    def _take_baseline(self, news: BaselineNews) -> None:
-        before = self._baseline.recorded
-        self.status.count(baseline.NAME, self._baseline.take(news))
-        if self._baseline.recorded is not before:
+    def _take_xids(self, news: XidNews, now: float) -> None:
+        self.status.count(xid.NAME, news.failures)
+        self._xid.take(news)
+        self._gpus.look_at_once(news.changed, now)
+
+    def _take_baseline(self, news: BaselineNews, _now: float) -> None:
+        before = self.baseline.recorded
+        self.status.count(baseline.NAME, self.baseline.take(news))
+        if self.baseline.recorded is not before:
             # The expected PCIe links have changed.
             for record in self._host_gpus:
                 record.schedule.all_due()

@@ -13,10 +13,11 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from gpu_triage.documents.saved_state import StateKind, copy_aside, set_aside
 from gpu_triage.driver.kernel.procfs import Boot, read_boot
 from gpu_triage.errors import StateError
-from gpu_triage.machine import Machine, Moment
-from gpu_triage.options.config import Config
+from gpu_triage.log import fields
+from gpu_triage.machine import Moment
 from gpu_triage.read.exporter.exporter_health import CollectorHealth
 from gpu_triage.sampler.lanes import Lane, Step, overdue
+from gpu_triage.sampler.outcomes import Context
 from gpu_triage.sampler.state_directory import IN_USE, StateDirectory
 
 log = logging.getLogger(__name__)
@@ -65,7 +66,6 @@ class PersistentState(Protocol[T]):
 class StateNews(Generic[T]):
     """The result of a visit to a file."""
 
-    name: str  # of the kind of state
     boot: Boot  # the current boot
     loaded: T | None = None  # contents of the file; None if it was not read
     generation: int = 0  # of the lock under which the file may be written; 0 if it may not
@@ -74,9 +74,7 @@ class StateNews(Generic[T]):
     duration_seconds: float = 0.0  # of the visit
 
 
-AnyStateNews = StateNews[Any]
-
-Visit = Callable[[], AnyStateNews]
+Visit = Callable[[], StateNews[Any]]
 """Reads or writes a file; never raises."""
 
 
@@ -155,7 +153,7 @@ class StateStore(Generic[T]):
             "last": ", ".join(lost[-_MOST_LOST:]) or "none",
             "cause": self._error.detail if self._gave_up and self._error else "the disk did not answer in time",
         }
-        log.warning("%s was not written before the end", self._kind.history, extra={"fields": facts})
+        log.warning("%s was not written before the end", self._kind.history, extra=fields(**facts))
 
     def settled(self, now: float) -> bool:
         """Whether the saved state is loaded, or is no longer being waited for."""
@@ -219,7 +217,7 @@ class StateStore(Generic[T]):
         """Read or write the file in the lane, and read the boot ID; reread under a new `generation`. Never raises."""
         began_at = self._clock.now().monotonic
         directory, path = self._all.directory, self._path
-        news: StateNews[T] = StateNews(self.name, read_boot(self._all.machine.procfs))
+        news: StateNews[T] = StateNews(read_boot(self._all.machine.procfs))
         try:
             news = self._locked(news)
             if loads or news.generation not in (0, generation):
@@ -274,34 +272,35 @@ class StateStore(Generic[T]):
     def _log_turn(self, error: StateError | None) -> None:
         before, kind = self._error, self._kind
         if error is not None and (before is None or before.reason != error.reason):
-            fields = {"error": error.reason, "cause": error.detail}
             partly = error.reason in _UNUSABLE
             what = f"not all of {kind.history} is usable" if partly else f"{kind.things} are remembered in memory only"
-            log.warning(what, extra={"fields": fields})
+            log.warning(what, extra=fields(error=error.reason, cause=error.detail))
         elif error is None and before is not None:
             log.info("%s are remembered on disk again", kind.things)
 
 
 class StateStores:
-    """The files of a sampler, the most important first; in memory without `directory`, only read unless `may_write`."""
+    """The files of a sampler, the most important first; in memory without `directory`, only read unless `may_write`.
+
+    `count` gets the names of a file's errors.
+    """
 
     def __init__(
         self,
-        machine: Machine,
-        config: Config,
+        context: Context,
         lane: Lane,
-        report: Callable[[AnyStateNews], None],
         directory: StateDirectory | None,
+        count: Callable[[str, tuple[str, ...]], None],
         *,
         may_write: bool,
     ) -> None:
-        self.machine = machine
-        self.config = config
+        self.machine, self.config = context.machine, context.config
         self.lane = lane
         self.directory = directory
         self.may_write = may_write
         self.writes = may_write and directory is not None
-        self._report = report
+        self._post = context.post
+        self._count = count
         self._stores: list[StateStore[Any]] = []
 
     def add(
@@ -318,7 +317,7 @@ class StateStores:
     def submit(self, now: float) -> None:
         """Start the visits that are due, unless the lane is busy."""
         if self.lane.ready():
-            self._start((store.name, store.due(now)) for store in self._stores)
+            self._start((store, store.due(now)) for store in self._stores)
 
     def finish(self, most: int | None = None) -> bool:
         """Start due visits (of the `most` important files), unless the lane is busy; whether to wait for any."""
@@ -327,7 +326,7 @@ class StateStores:
         ending = [store for store in self._stores[:most] if store.end()]
         if ending and self.lane.busy_since is not None:
             return True
-        return self.lane.ready() and self._start((store.name, store.last()) for store in ending)
+        return self.lane.ready() and self._start((store, store.last()) for store in ending)
 
     def save(self, wait: Callable[[Callable[[], bool]], bool], take: Callable[[], None]) -> None:
         """Write what is not on disk yet: `wait` is whether a condition holds in time, `take` processes ended visits."""
@@ -346,10 +345,6 @@ class StateStores:
     def idle(self) -> bool:
         return self.lane.busy_since is None
 
-    def take(self, news: AnyStateNews, now: float) -> tuple[str, ...]:
-        (store,) = (store for store in self._stores if store.name == news.name)
-        return store.take(news, now)
-
     def health(self, now: float) -> tuple[CollectorHealth, ...]:
         """Health of each file; empty if nothing is kept on disk."""
         return tuple(store.health(now) for store in self._stores) if self.writes else ()
@@ -359,17 +354,20 @@ class StateStores:
         saved = [store.saves(now) for store in self._stores]
         return False if False in saved else None if None in saved else True
 
-    def _start(self, due: Iterable[tuple[str, Visit | None]]) -> bool:
-        visits = [(name, visit) for name, visit in due if visit is not None]
+    def _start(self, due: Iterable[tuple[StateStore[Any], Visit | None]]) -> bool:
+        visits = [(store, visit) for store, visit in due if visit is not None]
 
         def run() -> None:
-            for name, visit in visits:
-                self.lane.mark(Step(name))
-                self._report(visit())
+            for store, visit in visits:
+                self.lane.mark(Step(store.name))
+                self._post(partial(self._take, store, visit()))
 
         if visits:
             self.lane.submit(run)
         return bool(visits)
+
+    def _take(self, store: StateStore[Any], news: StateNews[Any], now: float) -> None:
+        self._count(store.name, store.take(news, now))
 
     def _sync(self) -> None:
         assert self.directory is not None  # noqa: S101 - it `writes`

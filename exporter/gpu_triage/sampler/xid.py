@@ -10,9 +10,9 @@ from typing import Final
 from gpu_triage.driver.nvml.events import XidEvents
 from gpu_triage.driver.nvml.session import MAX_GPUS, Device
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.log import repeated
-from gpu_triage.machine import Machine, Moment, WallTimes
-from gpu_triage.options.config import Config, collector_enabled
+from gpu_triage.log import fields, repeated
+from gpu_triage.machine import Moment, WallTimes
+from gpu_triage.options.config import collector_enabled
 from gpu_triage.read.exporter.exporter_health import CollectorHealth
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.xid import xid_metrics as xid
@@ -40,7 +40,8 @@ from gpu_triage.read.xid.xid_ledger import (
     add_counts,
 )
 from gpu_triage.read.xid.xid_metrics import XidReading
-from gpu_triage.sampler.lanes import Lane, LaneMaker, Step, overdue
+from gpu_triage.sampler.lanes import Lane, Step, overdue
+from gpu_triage.sampler.outcomes import Context
 
 _MOST_CARDS: Final = 8
 """Maximum number of cards remembered per address."""
@@ -226,12 +227,11 @@ class XidNews:
 class XidWatch:
     """Listens for Xids and counts them, on the sampler's thread, in rounds in its lanes; a no-op unless `enabled`."""
 
-    def __init__(
-        self, machine: Machine, config: Config, make_lane: LaneMaker, report: Callable[[XidNews], None]
-    ) -> None:
+    def __init__(self, context: Context, report: Callable[[XidNews], None]) -> None:
+        machine, config = context.machine, context.config
         self.enabled = collector_enabled(config, xid.NAME, default=True)
-        self._kmsg_lane = make_lane("xid-kmsg")
-        self.session_lane = make_lane("xid-nvml")  # the one that calls NVML
+        self._kmsg_lane = context.make_lane("xid-kmsg")
+        self.session_lane = context.make_lane("xid-nvml")  # the one that calls NVML
         self.lanes: tuple[Lane, ...] = (self._kmsg_lane, self.session_lane)  # where its rounds run
         self._clock = machine.clock
         self._config = config
@@ -302,8 +302,7 @@ class XidWatch:
             self._kernel_at = now.monotonic + _RETRY_SECONDS
         if news.lost:
             if now.monotonic >= self._gap_until:
-                facts = {"lost": news.lost}
-                log.warning("the kernel log overran: Xids may be among the lost records", extra={"fields": facts})
+                log.warning("the kernel log overran: Xids may be among the lost records", extra=fields(lost=news.lost))
             self._gap_until = now.monotonic + _GAP_SECONDS
         self._readable[news.source] = news.readable
         if news.source is XidSource.KMSG and news.past_read:
@@ -401,7 +400,7 @@ class XidWatch:
                 log.info("no Xids from the kernel log: %s", failed)
         except Exception:  # noqa: BLE001 - as in the rounds: a bug here must not end the sampler
             refusal, failures = "exception", ("exception",)
-            log.warning("Xids of the kernel log failed", extra={"fields": {"cause": traceback.format_exc()}})
+            log.warning("Xids of the kernel log failed", extra=fields(cause=traceback.format_exc()))
         self._kernel_refusal = refusal
         past_read = refusal is not None or kernel.drained
         took, lost = self._since(began), kernel.lost - lost
@@ -419,7 +418,7 @@ class XidWatch:
                 self._report(XidNews(XidSource.NVML, (report,)))
         except Exception:  # noqa: BLE001 - as above
             failures.append("exception")
-            log.warning("NVML's Xid events failed", extra={"fields": {"cause": traceback.format_exc()}})
+            log.warning("NVML's Xid events failed", extra=fields(cause=traceback.format_exc()))
         failures += self._events.failures
         readable, changed = self._events.listening, frozenset(self._events.changed)
         took = self._since(began)

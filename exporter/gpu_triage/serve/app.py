@@ -18,7 +18,7 @@ from gpu_triage.options.config import Config
 from gpu_triage.read.selection import Selection
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.serve import messages
-from gpu_triage.serve.exposition.page import Exposition, Page
+from gpu_triage.serve.exposition.page import Exposition
 
 _Route = Callable[[messages.Request], Awaitable[messages.Answer]]
 _JSON: Final = "application/json"
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 class Backend(Protocol):
     """What the application serves; `ExporterBackend` and `Exposition` explain it."""
 
-    def page(self, accept: str, names: tuple[str, ...], gzipped: bool) -> Page: ...  # noqa: FBT001 - a client property
+    def page(self, accept: str, names: tuple[str, ...], gzipped: bool) -> messages.Answer: ...  # noqa: FBT001 - a client property
     def scraped(self) -> None: ...
     def alive(self) -> str | None: ...
     def ready(self) -> str | None: ...
@@ -131,9 +131,8 @@ class WebApp:
         else:
             page = self._source.page(accept, names, gzip)
         self._source.scraped()
-        vary = (b"vary", b"accept, accept-encoding")
-        encoding = ((b"content-encoding", b"gzip"),) if page.gzipped else ()
-        return messages.Answer(200, page.body, page.content_type, (vary, *encoding))
+        encoding = ((b"content-encoding", b"gzip"),) if gzip else ()
+        return replace(page, headers=((b"vary", b"accept, accept-encoding"), *encoding))
 
     async def _verdict(self, request: messages.Request) -> messages.Answer:
         answer = await self._verdicts[messages.prefers_text(request.header(b"accept"))].answer(request)
@@ -235,11 +234,11 @@ class ExporterBackend:
 
     def release(self) -> None:
         logger.info("releasing the GPUs")
-        self._sampler.release()
+        self._sampler.driver.release()
 
     def acquire(self) -> None:
         logger.info("reacquiring the GPUs")
-        self._sampler.acquire()
+        self._sampler.driver.acquire()
 
     def status_page(self) -> messages.Answer:
         """The status page as HTML; may take tens of milliseconds, and never runs at the same time as `verdict`."""

@@ -70,16 +70,12 @@ class Clients:
         descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if descriptors != resource.RLIM_INFINITY:
             self._most = min(self._most, max(1, descriptors // 2))
-        self._wall = wall
+        self.wall = wall  # Unix seconds
         self._emptied = asyncio.Event()
 
     @property
     def full(self) -> bool:
         return len(self.connections) >= self._most
-
-    @property
-    def date(self) -> bytes:
-        return http_date(self._wall())
 
     def enter(self, connection: Connection) -> None:
         """Add a connection as soon as it is accepted, before any TLS handshake, and enforce the limit.
@@ -115,8 +111,8 @@ class Clients:
     def recycle(self) -> None:
         """Close every TLS connection after its current response, so that clients reconnect with the new TLS settings.
 
-        Plain HTTP needs no reconnect: `AccessCheck` checks every request with the current settings, and closing a
-        connection could race with an incoming request.
+        Plain HTTP needs no reconnect: every request is checked with the current settings, and closing a connection
+        could race with an incoming request.
         """
         if self._tls:
             self._shut_down()
@@ -151,7 +147,7 @@ class Connection(asyncio.Protocol):
         self._respond = respond
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=crowd.limits.head_bytes)
         self._transport: asyncio.Transport | None = None
-        self._address = ""
+        self.address = ""  # of the client; "" over a Unix socket
         self._heads_read = 0
         self._method = b""
         self._answering: asyncio.Task[None] | None = None
@@ -177,7 +173,7 @@ class Connection(asyncio.Protocol):
             self.transport.abort()
             return
         peer = self.transport.get_extra_info("peername")
-        self._address = str(peer[0]) if isinstance(peer, tuple) else ""
+        self.address = str(peer[0]) if isinstance(peer, tuple) else ""
         # Pause as soon as the kernel's send buffer is full: then `pause_writing` marks exactly when a client stops
         # reading, and a response counts as complete only once it has left this process.
         self.transport.set_write_buffer_limits(high=1)
@@ -260,7 +256,7 @@ class Connection(asyncio.Protocol):
     def _begin_answer(self, head: h11.Request) -> None:
         self._heads_read += 1
         self._method = head.method
-        request = _read_request(head, self._address, self._limits)
+        request = _read_request(head, self.address, self._limits)
         self._answering = asyncio.get_running_loop().create_task(self._answer(request))
 
     async def _answer(self, request: Request) -> None:
@@ -278,7 +274,14 @@ class Connection(asyncio.Protocol):
             self._finish_answer()
 
     def _write(self, answer: Answer) -> None:
-        headers = {b"date": self._crowd.date, **answer.all_headers}
+        headers = {
+            b"date": http_date(self._crowd.wall()),
+            b"content-type": answer.content_type.encode("latin-1"),
+            b"content-length": str(len(answer.body)).encode("ascii"),
+            b"x-content-type-options": b"nosniff",
+            b"cache-control": b"no-store",
+            **dict(answer.headers),
+        }
         if self._ends_after_answer:
             headers[b"connection"] = b"close"
         reason = HTTPStatus(answer.status).phrase.encode("ascii")
@@ -307,7 +310,7 @@ class Connection(asyncio.Protocol):
 
     def _refuse(self, refusal: h11.RemoteProtocolError) -> None:
         status = HTTPStatus(refusal.error_status_hint)
-        logger.debug("refused %s: %d, %s", self._address, status, refusal)
+        logger.debug("refused %s: %d, %s", self.address, status, refusal)
         if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.abort()
             return

@@ -42,17 +42,6 @@ class Answer:
     content_type: str = "text/plain; charset=utf-8"
     headers: Headers = ()
 
-    @property
-    def all_headers(self) -> dict[bytes, bytes]:
-        """All headers by name, starting with those common to every response."""
-        return {
-            b"content-type": self.content_type.encode("latin-1"),
-            b"content-length": str(len(self.body)).encode("ascii"),
-            b"x-content-type-options": b"nosniff",
-            b"cache-control": b"no-store",
-            **dict(self.headers),
-        }
-
 
 def text(status: int, message: str, *headers: tuple[bytes, bytes]) -> Answer:
     return Answer(status, f"{message}\n".encode("utf-8", "replace"), headers=headers)

@@ -12,9 +12,9 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from gpu_triage.documents import Place
@@ -22,29 +22,27 @@ from gpu_triage.errors import ConfigError
 from gpu_triage.log import QUIET_SECONDS, fields, repeated
 from gpu_triage.read.exporter.exporter_health import WebConfigHealth
 from gpu_triage.serve.config_file import WebConfig, read_web_config
-from gpu_triage.serve.messages import RETRY, Answer, Request, text
+from gpu_triage.serve.messages import Answer, Request, text
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Iterable
 
-    from gpu_triage.serve.app import WebApp
     from gpu_triage.serve.passwords import PasswordChecks
 
 RELOAD_SECONDS = 5.0
 """How often the files are checked for changes."""
-
-_CHALLENGE = (b"www-authenticate", b'Basic realm="gpu-triage", charset="UTF-8"')
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """A consistent set of security settings: the configuration, and the SSL context for HTTPS."""
+    """A consistent set of security settings: the configuration, and what it needs for HTTPS and for passwords."""
 
     config: WebConfig = field(default_factory=WebConfig)
     context: ssl.SSLContext | None = None
+    passwords: PasswordChecks | None = None
 
 
 class SecuritySource:
@@ -132,15 +130,18 @@ class SecuritySource:
 
 
 def _guarded_by(path: str, config: WebConfig) -> Security:
+    context = passwords = None
     if config.users:
-        # Only with passwords: bcrypt takes half a megabyte. Not on the first request, when it may be gone from disk.
-        import gpu_triage.serve.passwords  # noqa: F401, PLC0415
-    if config.tls is None:
-        return Security(config, None)
-    # Imported only when serving HTTPS: OpenSSL takes 4 MiB.
-    from gpu_triage.serve.tls import server_context  # noqa: PLC0415
+        # Imported only with passwords: bcrypt takes half a megabyte.
+        from gpu_triage.serve.passwords import PasswordChecks  # noqa: PLC0415
 
-    return Security(config, server_context(config.tls, Place(path).at("tls_server_config")))
+        passwords = PasswordChecks(config.users)
+    if config.tls is not None:
+        # Imported only when serving HTTPS: OpenSSL takes 4 MiB.
+        from gpu_triage.serve.tls import server_context  # noqa: PLC0415
+
+        context = server_context(config.tls, Place(path).at("tls_server_config"))
+    return Security(config, context, passwords)
 
 
 def _refuse_weakening(path: str, before: WebConfig, after: WebConfig) -> None:
@@ -152,37 +153,6 @@ def _refuse_weakening(path: str, before: WebConfig, after: WebConfig) -> None:
         raise ConfigError(f"{path}: asks for no password any more; restart the exporter for that")
     if before.tls and after.tls and before.tls.client_ca and not after.tls.client_ca:
         raise ConfigError(f"{path}: verifies no client certificate any more; restart the exporter for that")
-
-
-class AccessCheck:
-    """Wraps the application: checks Host and password on every path, and adds the configured headers."""
-
-    def __init__(self, app: WebApp, security: SecuritySource, hosts: AllowedHosts) -> None:
-        self._app = app
-        self._security = security
-        self._hosts = hosts
-        self._checks: PasswordChecks | None = None
-
-    async def respond(self, request: Request) -> Answer:
-        config = self._security.current.config
-        refusal = self._hosts.refusal(request)
-        if refusal is None and config.users:
-            refusal = await self._refusal(request, config.users)
-        answer = refusal or await self._app.respond(request)
-        return replace(answer, headers=answer.headers + config.headers) if config.headers else answer
-
-    async def _refusal(self, request: Request, users: Mapping[bytes, bytes]) -> Answer | None:
-        from gpu_triage.serve.passwords import PasswordChecks, TooManyChecks, read_credentials  # noqa: PLC0415 - loaded with the users
-
-        if self._checks is None:
-            self._checks = PasswordChecks()
-        given = read_credentials(request.headers)
-        try:
-            if given and await self._checks.right(users, given, request.address):
-                return None
-        except TooManyChecks:
-            return text(503, "too many passwords to check", RETRY)
-        return text(401, "unauthorized", _CHALLENGE)
 
 
 _HOST: Final = re.compile(r"(?:\[(?P<v6>[^\[\]:]*:[^\[\]]*)\]|(?P<name>[A-Za-z0-9._~!$&'()*+;=%-]*))(?::[0-9]*)?")

@@ -9,12 +9,14 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from gpu_triage.serve.app import WebApp
-from gpu_triage.serve.connection import Clients, Connection, Limits, Responder
+from gpu_triage.serve.connection import Clients, Connection, Limits
 from gpu_triage.serve.listen import close_listener, inherited_listeners, listener_url, open_listeners
-from gpu_triage.serve.security import RELOAD_SECONDS, AccessCheck, AllowedHosts, SecuritySource
+from gpu_triage.serve.messages import Answer, Request
+from gpu_triage.serve.security import RELOAD_SECONDS, AllowedHosts, SecuritySource
 
 _AT_A_TIME = 64
 """Connections accepted per loop iteration. With hundreds of busy clients an iteration takes long: with a lower limit,
@@ -98,8 +100,7 @@ class WebServer:
         if self._stopping:
             stop.set()
         crowd = Clients(self._limits, self._wall, tls=self._security.current.context is not None)
-        respond = AccessCheck(self._app, self._security, self._hosts).respond
-        accepting = [loop.create_task(self._accept(listener, crowd, respond)) for listener in self._listeners]
+        accepting = [loop.create_task(self._accept(listener, crowd)) for listener in self._listeners]
         self._security.watch(lambda: loop.call_soon_threadsafe(crowd.recycle), self._reload_seconds, self._also_reload)
         # Runs on the loop, because a signal handler must not take locks that this thread may hold.
         self._look_now = lambda: loop.call_soon_threadsafe(self._security.look_now)
@@ -117,7 +118,16 @@ class WebServer:
             await crowd.disperse()
             self._app.close()
 
-    async def _accept(self, listener: socket.socket, crowd: Clients, respond: Responder) -> None:
+    async def _respond(self, request: Request) -> Answer:
+        """Check Host and password on every path, and add the configured headers."""
+        security = self._security.current
+        refusal = self._hosts.refusal(request)
+        if refusal is None and security.passwords is not None:
+            refusal = await security.passwords.refusal(request)
+        answer, headers = refusal or await self._app.respond(request), security.config.headers
+        return replace(answer, headers=answer.headers + headers) if headers else answer
+
+    async def _accept(self, listener: socket.socket, crowd: Clients) -> None:
         loop = asyncio.get_running_loop()
         taken = 0
         while True:
@@ -127,7 +137,7 @@ class WebServer:
                 logger.debug("cannot accept: %s", error)
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
-            connection = Connection(crowd, respond)
+            connection = Connection(crowd, self._respond)
             crowd.enter(connection)
             task = loop.create_task(loop.connect_accepted_socket(partial(self._secured, connection), accepted))
             self._arriving.add(task)

@@ -323,9 +323,8 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     def _refuse(self, cause: str | None) -> None:
         """Fail a handshake; `cause` is a configuration error to log, None if only the client is at fault."""
         if cause is not None:
-            peer = self.get_extra_info("peername")
-            client = str(peer[0]) if isinstance(peer, tuple) else ""
-            logger.warning("TLS connection refused", extra=repeated(cause, QUIET_SECONDS, cause=cause, client=client))
+            facts = repeated(cause, QUIET_SECONDS, cause=cause, client=self._connection.address)
+            logger.warning("TLS connection refused", extra=facts)
         self._connection.linger()  # sends the alert first
 
     def _encrypt(self) -> None:

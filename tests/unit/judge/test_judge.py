@@ -65,12 +65,12 @@ def test_every_class_counts_from_0_and_all_add_up_to_the_time_judged(tmp_path: P
 def test_a_released_gpu_is_idle_and_has_no_verdict() -> None:
     with judged(load_scenario(BUSY_PAIR), LEAN) as seen:
         seen.run_to(100)
-        seen.running.sampler.release()
+        seen.running.sampler.driver.release()
         seen.run_to(106)
         assert set(seen.classes().values()) == {"idle"}
         assert seen.running.value("gpu_verdict", gpu="0") is None
         assert seen.running.value("gpu_host_verdict") is None
-        seen.running.sampler.acquire()
+        seen.running.sampler.driver.acquire()
         seen.run_to(110)
         assert seen.report.findings == ()
         seen.run_to(260)

@@ -277,10 +277,10 @@ def test_a_baseline_that_cannot_be_kept_is_an_error_until_it_can(
 def test_a_reload_reads_the_file_before_it_is_due_even_where_nothing_shows_a_change(baseline: Path) -> None:
     with rig(load_scenario("dual-a10"), Config(baseline_file=baseline)) as host:
         host.run(10)
-        first = host.sampler._baseline.recorded
+        first = host.sampler.baseline.recorded
         host.run(1)
-        assert host.sampler._baseline.recorded is first
-        host.sampler.reload()
+        assert host.sampler.baseline.recorded is first
+        host.sampler.baseline.reload()
         host.run(1)
-        assert host.sampler._baseline.recorded is not first
+        assert host.sampler.baseline.recorded is not first
         assert _differing(host) == set()

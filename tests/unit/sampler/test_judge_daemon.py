@@ -1,6 +1,5 @@
 """The daemon judges what it publishes; what it found outlives a restart and not the host it was found on."""
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -92,14 +91,6 @@ def test_time_in_which_the_exporter_was_stopped_counts_for_no_class() -> None:
         assert sum(piece.began_ago - piece.ended_ago for piece in strip) == pytest.approx(150, abs=12)
 
 
-def test_a_scrape_in_between_sees_the_counters_as_of_the_last_judgment() -> None:
-    with judged(load_scenario(HOST), LEAN) as seen:
-        seen.run_to(97)
-        first = seen.seconds("0")
-        seen.run_to(98)
-        assert seen.seconds("0") == first
-
-
 def test_a_gpu_that_moves_to_another_index_takes_its_seconds_with_it(tmp_path: Path) -> None:
     gone = 'at = 100\ngpu = 0\neffect = { kind = "removed" }'
     with judged(scenario_with(tmp_path, HOST, gone), QUICK) as seen:
@@ -125,15 +116,6 @@ def test_a_driver_that_goes_and_comes_back_leaves_each_gpu_one_class(tmp_path: P
         assert set(seen.classes().values()) == {"compute"}
         for gpu in ("0", "1"):
             assert sum(seen.seconds(gpu).values()) == pytest.approx(650, abs=6)
-
-
-def test_without_gpu_or_driver_there_is_no_class_and_the_host_is_not_kept() -> None:
-    with judged(load_scenario("no-driver"), QUICK) as seen:
-        seen.run_to(320)
-        assert seen.running.series("gpu_bottleneck") == []
-        assert seen.running.value("gpu_host_verdict") == 2
-        areas = {area.area.name: area.summary for area in seen.report.areas}
-        assert (areas["HEALTH"], areas["PCIE"]) == (None, None)
 
 
 def test_what_was_not_read_yet_has_no_verdict() -> None:
@@ -298,10 +280,6 @@ def path(config: Config) -> Path:
     return config.state_directory / "findings.json"
 
 
-def document(config: Config) -> Any:
-    return json.loads(path(config).read_text())
-
-
 def state(running: Rig) -> float | None:
     return running.value("gpu_finding", code=CODE)
 
@@ -369,19 +347,6 @@ def test_a_suspend_counts_for_nothing(tmp_path: Path, config: Config) -> None:
         again.run(90)
         assert state(again) == PENDING
         assert lasted(again) == pytest.approx(before + 110, abs=2 * STEP)
-
-
-def test_another_boot_knows_nothing_of_it(running: Rig, config: Config, caplog: pytest.LogCaptureFixture) -> None:
-    running.run_to(ONSET + 60 + WAIT)
-    stop(running)
-    path(config).write_text(json.dumps(document(config) | {"boot": "00000000-0000-4000-8000-000000000000"}))
-    again = Rig(running.simulated, running.clock, running.config)
-    again.run(90)
-    assert state(again) == PENDING
-    assert lasted(again) < 90
-    boot_id = running.simulated.machine.procfs / "sys/kernel/random/boot_id"
-    assert document(config)["boot"] == boot_id.read_text().strip()
-    assert [record for record in caplog.records if "findings" in record.message] == []
 
 
 def test_a_disk_that_hangs_delays_the_first_judgment_by_seconds_and_nothing_else(running: Rig) -> None:

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from typing import TypeVar, cast
 
 import pytest
@@ -20,7 +19,7 @@ from gpu_triage.read.incidents.ledger import INCIDENT_HISTORY, RESET, Incident, 
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.sampler.driver import DriverLook, DriverWatch, ProbeSchedule
 from gpu_triage.sampler.lanes import CallWatch, InlineLane, Job, JobQueue, Lane, ThreadLane, lacking_threads
-from gpu_triage.sampler.outcomes import OutcomeStore
+from gpu_triage.sampler.outcomes import Context, OutcomeStore
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import JudgeRounds, Sampler
 from gpu_triage.sampler.state_directory import StateDirectory
@@ -36,15 +35,15 @@ class Rounds:
 
     fatal = None
 
-    def __init__(self, lanes: list[Lane], special: dict[Lane, Job], job: Job) -> None:
-        self._jobs = {lane: special.get(lane, job) for lane in lanes}
-        self._lanes = lanes
+    def __init__(self, jobs: dict[Lane, Job]) -> None:
+        self._jobs = jobs
+        self._lanes = tuple(jobs)
 
     def step(self) -> None:
         while self._jobs:
-            lane = next(iter(self._jobs))
+            lane, job = self._jobs.popitem()
             assert lane.ready()
-            lane.submit(self._jobs.pop(lane), queued=True)
+            lane.submit(job, queued=True)
 
     def save_incidents(self) -> None:
         return None
@@ -62,118 +61,69 @@ class Rounds:
         del wait
 
 
-class Jobs:
-    """Jobs that note how many of them run at once."""
-
-    def __init__(self) -> None:
-        self.most_at_once = 0
-        self.done = threading.Semaphore(0)
-        self._lock = threading.Lock()
-        self._running = 0
-
-    def run(self) -> None:
-        with self._lock:
-            self._running += 1
-            self.most_at_once = max(self.most_at_once, self._running)
-        # Long enough for all the others to come and wait.
-        threading.Event().wait(0.002)
-        with self._lock:
-            self._running -= 1
-        self.done.release()
-
-    def wait_for(self, count: int) -> bool:
-        return all(self.done.acquire(timeout=WAIT_SECONDS) for _ in range(count))
-
-
-def lanes(queue: JobQueue) -> list[ThreadLane]:
-    return [ThreadLane(f"gpu-{index}", RealClock(), _nothing, queue) for index in range(LANES)]
-
-
 def _nothing() -> None:
     return None
 
 
-def _hang_until(event: threading.Event) -> None:
-    event.wait(WAIT_SECONDS)
-
-
 def _fail() -> None:
-    raise ValueError
+    raise ZeroDivisionError
 
 
-def submit_all(some: list[ThreadLane], job: Job) -> None:
-    for lane in some:
-        assert lane.ready()
-        lane.submit(job, queued=True)
+class Turns(JobQueue):
+    """A queue of jobs, which end when `end` is called for them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started: dict[str, Job] = {}
+
+    def add(self, *names: str, job: Job = _nothing) -> None:
+        for name in names:
+            self.submit(job, partial(self.started.__setitem__, name))
+
+    def end(self, name: str) -> None:
+        self.started[name]()
 
 
-def wait_until_idle(some: list[ThreadLane]) -> None:
-    while any(lane.busy_since is not None for lane in some):
-        threading.Event().wait(0.001)
+def test_jobs_take_turns_and_one_that_hangs_keeps_nobody_once_all_are_started() -> None:
+    turns = Turns()
+    turns.add("hangs", "overtakes", "follows")
+    assert list(turns.started) == ["hangs"]
+    turns.start_all()
+    assert list(turns.started) == ["hangs", "overtakes", "follows"]
+    turns.end("overtakes")
+    turns.end("follows")
+    turns.add("runs", "waits")
+    turns.end("hangs")
+    assert [*turns.started][3:] == ["runs"], "the one that was overtaken has no turn to give"
+    turns.end("runs")
+    assert [*turns.started][3:] == ["runs", "waits"]
 
 
-def test_a_job_that_hangs_keeps_nobody_once_all_are_let_go() -> None:
-    held, jobs, queue = threading.Event(), Jobs(), JobQueue()
-    stuck, *others = lanes(queue)
-    submit_all([stuck], partial(_hang_until, held))
-    submit_all(others, jobs.run)
-    assert not jobs.done.acquire(timeout=0.05)
-    try:
-        queue.start_all()
-        assert jobs.wait_for(len(others))
-        wait_until_idle(others)
-        # From then on they take turns as before.
-        jobs.most_at_once = 0
-        submit_all(others, jobs.run)
-        assert jobs.wait_for(len(others))
-        assert jobs.most_at_once == 1
-        wait_until_idle(others)
-        assert stuck.busy_since is not None
-    finally:
-        held.set()
-    wait_until_idle([stuck])
-    # The one that was overtaken has no turn to give: the next round is one by one too.
-    jobs.most_at_once = 0
-    submit_all([stuck, *others], jobs.run)
-    assert jobs.wait_for(LANES)
-    assert jobs.most_at_once == 1
-
-
-def test_a_job_that_hung_when_all_were_started_starts_no_other_when_it_ends() -> None:
-    queue = JobQueue()
-    ends: dict[str, Job] = {}
-    for name in ("hung", "overtook"):
-        queue.submit(_nothing, partial(ends.__setitem__, name))
-    queue.start_all()
-    ends["overtook"]()
-    for name in ("runs", "waits"):
-        queue.submit(_nothing, partial(ends.__setitem__, name))
-    ends["hung"]()
-    assert list(ends) == ["hung", "overtook", "runs"]
-    ends["runs"]()
-    assert list(ends) == ["hung", "overtook", "runs", "waits"]
+def test_a_job_that_fails_gives_its_turn_back() -> None:
+    turns = Turns()
+    turns.add("fails", job=_fail)
+    turns.add("waits")
+    with pytest.raises(ZeroDivisionError):
+        turns.end("fails")
+    assert list(turns.started) == ["fails", "waits"]
 
 
 def test_the_runner_lets_all_go_when_one_hangs() -> None:
-    held, jobs = threading.Event(), Jobs()
+    held, done = threading.Event(), threading.Semaphore(0)
+
+    def hang() -> None:
+        held.wait(WAIT_SECONDS)
+
     runner = Runner(RealClock(), 1.0)
-    stuck, *others = some = [runner.lane(f"gpu-{index}") for index in range(LANES)]
-    sampler = Rounds(some, {stuck: partial(_hang_until, held)}, jobs.run)
-    runner.start(cast("Sampler", sampler), _nothing, lambda _cause: None)
+    *others, stuck = (runner.lane(f"gpu-{index}") for index in range(LANES))
+    jobs: dict[Lane, Job] = dict.fromkeys(others, done.release)
+    jobs[stuck] = hang  # the first to be started
+    runner.start(cast("Sampler", Rounds(jobs)), _nothing, lambda _cause: None)
     try:
-        assert jobs.wait_for(len(others))
+        assert all(done.acquire(timeout=WAIT_SECONDS) for _ in others)
     finally:
         held.set()
         runner.request_stop()
-
-
-def test_a_job_that_fails_gives_its_turn_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threading, "excepthook", lambda _args: None)
-    jobs, some = Jobs(), lanes(JobQueue())
-    submit_all(some[:1], _fail)
-    submit_all(some[1:], jobs.run)
-    assert jobs.wait_for(LANES - 1)
-    assert jobs.most_at_once == 1
 
 
 def assert_works(lane: ThreadLane) -> None:
@@ -198,10 +148,9 @@ def test_a_thread_is_started_when_it_is_needed(lane: ThreadLane) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize("end", [SystemExit, MemoryError, KeyboardInterrupt])
-def test_a_thread_that_dies_in_a_job_is_replaced_and_gets_no_other(end: type[BaseException]) -> None:
+def test_a_thread_that_dies_in_a_job_is_replaced_and_gets_no_other() -> None:
     def die() -> None:
-        raise end
+        raise MemoryError
 
     idle: list[bool] = []
     dying = ThreadLane("test", RealClock(), lambda: idle.append(dying.busy_since is None))
@@ -212,24 +161,6 @@ def test_a_thread_that_dies_in_a_job_is_replaced_and_gets_no_other(end: type[Bas
     assert_works(dying)
     wait_for(lambda: idle == [False, True])
     dying.close()
-
-
-def test_a_thread_that_dies_before_its_job_is_replaced() -> None:
-    class Dying(ThreadLane):
-        dies = True
-
-        def _run(self, jobs: SimpleQueue[Job | None]) -> None:
-            if not self.dies:
-                super()._run(jobs)
-
-    lane = Dying("test", RealClock(), lambda: None)
-    assert lane.ready()
-    lane.submit(lambda: None)
-    wait_for(lambda: lane.busy_since is None)
-    lane.dies = False
-    wait_for(lane.ready)
-    assert_works(lane)
-    lane.close()
 
 
 def test_a_thread_that_cannot_start_is_tried_again(lane: ThreadLane, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,9 +200,13 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(SystemNvml(), tmp_path / "sys", tmp_path / "proc", None, VirtualClock(monotonic=0.0))
 
 
+def context(machine: Machine) -> Context:
+    return Context(machine, CONFIG, partial(InlineLane, machine.clock), lambda _take: None, lambda _outcome: None)
+
+
 def test_a_driver_that_does_not_answer_is_tried_less_and_less_often(machine: Machine) -> None:
     lane = CountingLane(machine.clock)
-    driver = DriverWatch(machine, CONFIG, lane, lambda _look: None)
+    driver = DriverWatch(context(machine), lane, lambda _look: None)
     now = 0.0
     for seconds in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0):
         driver.take(DriverLook(None, None, DriverUnavailable("driver_not_loaded", ""), opened=True), now)
@@ -327,7 +262,7 @@ def test_a_state_directory_that_cannot_be_used_is_tried_again(
 
 def state_store(machine: Machine, directory: Path, kept: IncidentLedger | None = None) -> StateStore[object]:
     lane = InlineLane(machine.clock)
-    stores = StateStores(machine, CONFIG, lane, lambda _news: None, StateDirectory(directory), may_write=True)
+    stores = StateStores(context(machine), lane, StateDirectory(directory), lambda _name, _errors: None, may_write=True)
     return cast("StateStore[object]", stores.add(INCIDENT_HISTORY, kept or IncidentLedger()))
 
 
@@ -457,7 +392,7 @@ class BusyRounds(Rounds):
     """A sampler whose lanes are never idle, and whose steps take so long."""
 
     def __init__(self, now: list[float], steps: list[float]) -> None:
-        super().__init__([], {}, lambda: None)
+        super().__init__({})
         self._now, self._steps = now, steps
 
     def step(self) -> None:

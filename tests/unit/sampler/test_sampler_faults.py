@@ -140,7 +140,7 @@ def test_release_shuts_nvml_down_after_a_session_that_failed(tmp_path: Path) -> 
     with rig(scenario_with(tmp_path, "dual-a10", event), LEAN) as running:
         running.run_to(60)
         assert running.value("gpu_driver_up") == 1
-        running.sampler.release()
+        running.sampler.driver.release()
         running.run(3)
         assert running.value("gpu_exporter_gpus_released") == 1
         assert not nvml_is_up()
@@ -180,7 +180,7 @@ def test_release_shuts_nvml_down_and_says_so_and_acquire_takes_the_gpus_back_and
         running.run(60)
         assert nvml_is_up()
         before = running.value("gpu_busy_seconds_total", gpu="0")
-        running.sampler.release()
+        running.sampler.driver.release()
         running.run(3)
         assert not nvml_is_up()
         assert running.value("gpu_exporter_gpus_released") == 1
@@ -194,7 +194,7 @@ def test_release_shuts_nvml_down_and_says_so_and_acquire_takes_the_gpus_back_and
         assert "power" not in listed
         running.run(60)
         assert not nvml_is_up(), "the driver stays released"
-        running.sampler.acquire()
+        running.sampler.driver.acquire()
         running.run(10)
         assert running.value("gpu_exporter_gpus_released") == 0
         assert [value for _, value in running.series("gpu_up")] == [1.0, 1.0]
@@ -209,7 +209,7 @@ def test_release_waits_for_a_call_that_hangs(tmp_path: Path) -> None:
     event = 'at = "20s"\nuntil = "60s"\ngpu = 1\neffect = { kind = "hang" }'
     with rig(scenario_with(tmp_path, "dual-a10", event), HOST_TOO) as running:
         running.run(25)
-        running.sampler.release()
+        running.sampler.driver.release()
         running.run(20)
         assert running.value("gpu_exporter_gpus_released") == 0
         running.run(30)

@@ -1,25 +1,12 @@
 """The state directory has one writer at a time, whatever lies in it and whatever happens to it."""
 
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from gpu_triage.documents.process_lock import ProcessLock
-from gpu_triage.errors import LockTaken, StateError
+from gpu_triage.errors import StateError
 from gpu_triage.sampler.state_directory import StateDirectory
-
-HOLDER = """
-import sys, time
-from pathlib import Path
-from gpu_triage.documents.process_lock import ProcessLock
-lock = ProcessLock(Path(sys.argv[1]))
-print(lock.acquire(), flush=True)
-time.sleep(60)
-"""
 
 
 def refusal(state: StateDirectory) -> StateError:
@@ -94,20 +81,3 @@ def test_what_a_lock_file_says_is_shown_only_where_it_names_a_process(tmp_path: 
     first.lock()
     (tmp_path / ".lock").write_text("<script>\x1b[31m" * 100)
     assert "(another process has the lock)" in refusal(StateDirectory(tmp_path)).detail
-
-
-def test_the_lock_of_a_process_that_was_killed_is_free(tmp_path: Path) -> None:
-    path = tmp_path / ".lock"
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE)
-    assert holder.stdout is not None
-    try:
-        assert holder.stdout.readline() == b"True\n"
-        with pytest.raises(LockTaken, match=f"names process {holder.pid} on "):
-            ProcessLock(path).acquire()
-    finally:
-        holder.send_signal(signal.SIGKILL)
-        holder.wait()
-        holder.stdout.close()
-    lock = ProcessLock(path)
-    assert [lock.acquire(), lock.acquire()] == [True, False]
-    lock.release()

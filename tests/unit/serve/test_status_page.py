@@ -18,6 +18,7 @@ from gpu_triage.machine import Moment
 from gpu_triage.read.exporter.exporter_health import (
     GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS,
     GPU_EXPORTER_COLLECTOR_LAST_SUCCESS_TIMESTAMP_SECONDS,
+    GPU_EXPORTER_COLLECTOR_STALE_SECONDS,
     GPU_EXPORTER_COLLECTOR_SUCCESS,
     GPU_EXPORTER_ERRORS_TOTAL,
     GPU_EXPORTER_GPUS_RELEASED,
@@ -107,13 +108,18 @@ def test_everything_the_page_loads_is_in_it_and_allowed_by_hash() -> None:
 
 
 @pytest.mark.parametrize(
-    ("interval", "success", "age", "state"),
-    [(5.0, 1.0, 3.0, "ok"), (5.0, 0.0, 3.0, "failing"), (5.0, 1.0, 46.0, "stale"), (60.0, 1.0, 46.0, "ok")],
+    ("success", "age", "stale", "state"),
+    [
+        (1.0, 3.0, (), "ok"),
+        (0.0, 3.0, (), "failing"),
+        (1.0, 46.0, ((GPU_EXPORTER_COLLECTOR_STALE_SECONDS, 46.0, ("memory",)),), "stale"),
+    ],
 )
-def test_collectors_are_told_apart(interval: float, success: float, age: float, state: str) -> None:
+def test_collectors_are_told_apart(success: float, age: float, stale: tuple[Series, ...], state: str) -> None:
     page = body_of(
         judged(
-            (GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS, interval, ("memory",)),
+            *stale,
+            (GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS, 5.0, ("memory",)),
             (GPU_EXPORTER_COLLECTOR_SUCCESS, success, ("memory",)),
             (GPU_EXPORTER_COLLECTOR_LAST_SUCCESS_TIMESTAMP_SECONDS, WALL - age, ("memory",)),
             (GPU_EXPORTER_ERRORS_TOTAL, 3.0, ("memory", "timeout")),

@@ -20,7 +20,7 @@ from gpu_triage.alerting.settings import DEFAULTS
 from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_EXPECTED_WIDTH, GPU_PCIE_LINK_WIDTH
 from gpu_triage.serve import config_file
 from gpu_triage.serve.messages import prefers_text
-from gpu_triage.serve.page.runbook import _found, runbook_answer
+from gpu_triage.serve.page.runbook import runbook_answer
 from gpu_triage.serve.page.style import source_hash
 from gpu_triage.serve.passwords import hashed
 from gpu_triage.serve.security import SecuritySource
@@ -110,20 +110,6 @@ def test_who_prefers_plain_text_gets_it(client: HTTPConnection) -> None:
 def test_html_is_for_everybody_who_does_not_ask_for_text() -> None:
     assert [prefers_text(each) for each in ("", "*/*", BROWSER, "text/plain, text/html", ";,;")] == [False] * 5
     assert [prefers_text(each) for each in ("text/plain", "text/markdown;q=0.5, */*")] == [True] * 2
-
-
-@pytest.mark.slow
-def test_what_is_kept_is_bounded_and_a_404_is_not_kept() -> None:
-    _found.cache_clear()
-    for number in range(127):
-        assert runbook_answer(str(number), plain=False).status == 200
-    for number in range(5):
-        assert runbook_answer(f"nothing-{number}", plain=False).status == 404
-    assert _found.cache_info().currsize == 127
-    for number in range(127, 140):
-        runbook_answer(str(number), plain=False)
-    assert _found.cache_info().currsize == 128
-    assert runbook_answer("139", plain=False) is runbook_answer("139", plain=False)
 
 
 def test_the_status_page_links_runbooks_that_exist_and_nothing_outside() -> None:

@@ -244,15 +244,6 @@ def test_a_client_that_does_not_trust_the_server_is_logged(tmp_path: Path) -> No
     assert "ca_file" in str(line["cause"])
 
 
-def test_a_refused_client_that_goes_on_sending_is_cut(tmp_path: Path) -> None:
-    web = Authority(tmp_path).server()
-    with serving(tmp_path, web, Limits(linger_seconds=0.1)) as running, running.connect() as client:
-        client.sendall(REQUEST)
-        assert client.recv(65536).startswith(b"HTTP/1.1 400")
-        with pytest.raises(ConnectionError):
-            send_on(client)
-
-
 def ends(client: socket.socket) -> bool:
     """Whether the server ends the connection without an answer of HTTP."""
     return b"HTTP" not in read_all(client)

@@ -10,9 +10,9 @@ from gpu_triage.machine import Moment
 from gpu_triage.read.exporter import exporter_health, judgment
 from gpu_triage.read.gpu import activity, device_memory, ecc, nvlink, pcie, topology
 from gpu_triage.read.host import infiniband, kernel_log
+from gpu_triage.read.incidents.decisions import DECISIONS
 from gpu_triage.read.metrics.metric import GPU_LABELS, Kind, MetricSpec
 from gpu_triage.read.processes import on_gpu, vitals
-from gpu_triage.sampler.incidents import decisions_in
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 
 _NOT_JUDGED: Final = frozenset(
@@ -64,7 +64,7 @@ class MetricHistory:
         if self._began_at is None:
             self._began_at = now.monotonic
         since = now.monotonic - self._window_seconds
-        self.memory.decisions = decisions_in(store)
+        self.memory.decisions = store.reading(DECISIONS)
         present: dict[tuple[str, str], _Round] = {}
         # The judge's own earlier output is not evidence.
         for collector in (name for name in store.collectors if name != judgment.NAME):

@@ -10,8 +10,8 @@ from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge, host_counter, host_gauge, host_info, no_sample
 from gpu_triage.read.metrics.rendering import Each, samples
 
-STALE_INTERVALS: Final = 3
-STALE_GRACE_SECONDS: Final = 30.0
+_STALE_INTERVALS: Final = 3
+_STALE_GRACE_SECONDS: Final = 30.0
 """A collector is stale if its last success is older than this many intervals plus the grace period."""
 
 DRIVER: Final = "driver"  # collector name used for the search for GPUs
@@ -215,5 +215,5 @@ def _stale_seconds(collector: CollectorHealth, reading: ExporterReading) -> floa
         return None
     # Not by the wall clock: setting it would make collectors look overdue, or hide that they are.
     age_seconds = reading.published_at.monotonic - collector.last_success_at.monotonic
-    due_seconds = STALE_INTERVALS * collector.interval_seconds + STALE_GRACE_SECONDS
+    due_seconds = _STALE_INTERVALS * collector.interval_seconds + _STALE_GRACE_SECONDS
     return age_seconds if age_seconds > due_seconds else None

@@ -16,36 +16,23 @@ from itertools import groupby, islice
 from operator import is_
 from typing import Final, NamedTuple
 
+from gpu_triage.log import fields
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_TIME_SECONDS
 from gpu_triage.read.selection import Selection
 from gpu_triage.sampler.outcomes import HOST, Outcome
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.serve.exposition.encoding import END, Encoder, Format
 from gpu_triage.serve.exposition.process import OwnProcess
-from gpu_triage.serve.messages import weighted
+from gpu_triage.serve.messages import Answer, weighted
 
 log = logging.getLogger(__name__)
-
-_WANTED_FOR_SECONDS: Final = 300.0
-"""A format is dropped from the cache if it hasn't been requested for this long."""
 
 _AHEAD_SECONDS: Final = 3.0
 """A format not requested for this long is encoded on request instead of at each publication; most scrapers come every
 15 s."""
 
-_LAST_WORD_SECONDS: Final = 1.0
-"""How long a response that omits stale outcomes is reused."""
-
 _LONGEST_SECONDS: Final = 3.0
 """How long any response is reused; limited, because it contains the time of the scrape."""
-
-
-class Page(NamedTuple):
-    """A response to a scrape; `body` is compressed if `gzipped`."""
-
-    body: bytes
-    content_type: str
-    gzipped: bool
 
 
 @dataclass(slots=True)
@@ -55,7 +42,6 @@ class _CollectorPage:
     encoder: Encoder  # encodes the page
     version: int = -1  # version of the outcomes shown
     good_until: float = -math.inf  # monotonic seconds after which one of the outcomes is stale
-    all_shown: bool = True  # whether no outcome had to be omitted as stale
     body: bytes = b""  # the encoded page
 
 
@@ -73,7 +59,7 @@ class _Run:
         return self.packed
 
 
-class _Answer(NamedTuple):
+class _WholePage(NamedTuple):
     """The body of a response, and the monotonic second after which something in it is stale."""
 
     body: bytes
@@ -94,53 +80,48 @@ class Exposition:
         self._pages: dict[tuple[Format, str], _CollectorPage] = {}
         lengths = [len(tuple(run)) for _, run in groupby(self._store.collectors, lambda name: name in sampler.often)]
         self._runs = {form: [(length, _Run()) for length in lengths] for form in Format}
-        self._answers: dict[tuple[Format, bool], _Answer] = {}
+        self._whole: dict[tuple[Format, bool], _WholePage] = {}
         self._wanted_at: dict[tuple[Format, bool], float] = {}
 
     def refresh(self) -> None:
         """Encode changes in the usual formats, on the sampler's thread: until then, scrapes get the last response."""
         now = time.monotonic()
         with self._encoding:
-            for form, gzipped in sorted(self._wanted_at, key=lambda wanted: wanted[1]):
-                unasked_seconds = now - self._wanted_at[form, gzipped]
-                if unasked_seconds > _WANTED_FOR_SECONDS:
-                    self._forget(form, gzipped=gzipped)
-                elif unasked_seconds > _AHEAD_SECONDS:
-                    self._answers.pop((form, gzipped), None)
+            for (form, gzipped), wanted_at in tuple(self._wanted_at.items()):
+                if now - wanted_at > _AHEAD_SECONDS:
+                    self._whole.pop((form, gzipped), None)
                 else:
-                    self._answers[form, gzipped] = self._encode_answer(form, gzipped=gzipped)
+                    self._whole[form, gzipped] = self._encode_page(form, gzipped=gzipped)
 
-    def page(self, accept: str, names: tuple[str, ...], gzipped: bool) -> Page:  # noqa: FBT001 - a client property
+    def page(self, accept: str, names: tuple[str, ...], gzipped: bool) -> Answer:  # noqa: FBT001 - a client property
         """The metrics as the header `accept` prefers; only those with these exposed `names`, all if there are none."""
         form = negotiate(accept)
         if names:
             body = self._selection(form, frozenset(names))
-            return Page(gzip_of((body,), (deflated(body),)) if gzipped else body, form.value, gzipped)
-        answer = self._answer_at_hand(form, gzipped=gzipped)
-        if answer is None:
+            return Answer(200, gzip_of((body,), (deflated(body),)) if gzipped else body, form.value)
+        page = self._page_at_hand(form, gzipped=gzipped)
+        if page is None:
             with self._encoding:
                 # Another thread may have encoded it while this one waited for the lock.
-                answer = self._answer_at_hand(form, gzipped=gzipped)
-                if answer is None:
-                    answer = self._answers[form, gzipped] = self._encode_answer(form, gzipped=gzipped)
+                page = self._page_at_hand(form, gzipped=gzipped)
+                if page is None:
+                    page = self._whole[form, gzipped] = self._encode_page(form, gzipped=gzipped)
         self._wanted_at[form, gzipped] = time.monotonic()
-        return Page(answer.body, form.value, gzipped)
+        return Answer(200, page.body, form.value)
 
-    def _answer_at_hand(self, form: Format, *, gzipped: bool) -> _Answer | None:
-        """The last encoded response; None before the first, or if some of it is stale by now."""
+    def _page_at_hand(self, form: Format, *, gzipped: bool) -> _WholePage | None:
+        """The page as last encoded; None before the first, or if some of it is stale by now."""
         # Checked at each scrape, because after a hang or the sampler's end there is no publication to trigger it.
-        answer = self._answers.get((form, gzipped))
-        return None if answer is None or self._now() > answer.good_until else answer
+        page = self._whole.get((form, gzipped))
+        return None if page is None or self._now() > page.good_until else page
 
-    def _encode_answer(self, form: Format, *, gzipped: bool) -> _Answer:
+    def _encode_page(self, form: Format, *, gzipped: bool) -> _WholePage:
         now = self._now()
         pages = [self._collector_page(form, name, now) for name in self._store.collectors]
         own = self._process_encoders[form].encode((self._own_outcome(),)) + _end(form)
         good_until = min(now + _LONGEST_SECONDS, min((page.good_until for page in pages), default=math.inf))
-        if not all(page.all_shown for page in pages):
-            good_until = now + _LAST_WORD_SECONDS
         bodies = [page.body for page in pages]
-        return _Answer(self._gzip(form, bodies, own) if gzipped else b"".join((*bodies, own)), good_until)
+        return _WholePage(self._gzip(form, bodies, own) if gzipped else b"".join((*bodies, own)), good_until)
 
     def _gzip(self, form: Format, bodies: list[bytes], own: bytes) -> bytes:
         """Compress the pages; runs of unchanged pages reuse the previous result."""
@@ -165,13 +146,12 @@ class Exposition:
         expiries = [self._expires_at(outcome) for outcome in outcomes]
         page.version = version
         page.good_until = min((at for at in expiries if now <= at), default=math.inf)
-        page.all_shown = all(now <= at for at in expiries)
         try:
             fresh = (outcome for outcome, at in zip(outcomes, expiries, strict=True) if now <= at)
             body = page.encoder.encode(tuple(fresh))
         except Exception:
             # One collector's encoding error must not affect the others' pages.
-            log.exception("encoding failed", extra={"fields": {"collector": collector}})
+            log.exception("encoding failed", extra=fields(collector=collector))
             body = b""
         if body != page.body:
             page.body = body
@@ -190,14 +170,6 @@ class Exposition:
         time_now = GPU_EXPORTER_TIME_SECONDS.sample(round(at.wall, 3))
         samples = (*self._shown.of((time_now,)), *self._process.samples())
         return Outcome("process", HOST, samples, at)
-
-    def _forget(self, form: Format, *, gzipped: bool) -> None:
-        del self._wanted_at[form, gzipped]
-        self._answers.pop((form, gzipped), None)
-        if not any(other is form for other, _ in self._wanted_at):
-            self._pages = {key: page for key, page in self._pages.items() if key[0] is not form}
-        if gzipped:
-            self._runs[form] = [(length, _Run()) for length, _ in self._runs[form]]
 
 
 def negotiate(accept: str) -> Format:

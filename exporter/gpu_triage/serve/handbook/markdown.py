@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Final
 
 from markdown_it import MarkdownIt
@@ -21,26 +22,23 @@ _SERVED: Final = {
 
 
 def _parser() -> MarkdownIt:
-    """CommonMark with tables; raw HTML is escaped."""
-    return MarkdownIt("commonmark", {"html": False, "xhtmlOut": False}).enable("table")
+    """CommonMark; raw HTML is escaped."""
+    return MarkdownIt("commonmark", {"html": False, "xhtmlOut": False})
 
 
 def read(text: str) -> Sequence[Node]:
     return Node(_parser().parse(text)).children
 
 
+# The longest page takes 0.2 s, and clients may request it in a flood; others are about 10 kB.
+@lru_cache(maxsize=128)
 def render_html(text: str) -> str:
     """The body of a page as HTML, with links relative to ``/runbooks/``; a link to a file not served becomes text."""
     parser = _parser()
-    # On a phone, a wide table scrolls inside its own box instead of widening the page.
-    parser.add_render_rule("table_open", lambda *_: '<div class="wide" tabindex="0"><table>\n')
-    parser.add_render_rule("table_close", lambda *_: "</table></div>\n")
     tokens = parser.parse(text)
     for at, token in enumerate(tokens):
         if token.type == "heading_open":
             token.attrSet("id", _slug(tokens[at + 1]))
-        elif token.type == "th_open":
-            token.attrSet("scope", "col")
         elif token.type == "fence":
             token.info = ""
         elif token.children is not None:

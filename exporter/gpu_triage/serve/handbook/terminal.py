@@ -1,7 +1,6 @@
-"""Renders handbook Markdown on a terminal: headings, wrapped paragraphs, aligned tables, and commands to copy."""
+"""Renders handbook Markdown on a terminal: headings, wrapped paragraphs and lists, and commands to copy."""
 
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
 from typing import Final
 
 import click
@@ -9,9 +8,6 @@ import click
 from gpu_triage.serve.handbook.markdown import Node, read
 
 _INDENT: Final = "    "
-_GAP: Final = "  "
-_NARROWEST: Final = 8
-"""Table columns are never wrapped to less than this."""
 
 
 def render_terminal(text: str, width: int) -> str:
@@ -36,8 +32,6 @@ def _lines(node: Node, width: int) -> Iterator[str]:
         yield from (f"{_INDENT}{line}".rstrip() for line in node.content.splitlines())
     elif node.type in {"bullet_list", "ordered_list"}:
         yield from _list(node, width)
-    elif node.type == "table":
-        yield from _table(node, width)
     elif node.type == "hr":
         yield "-" * width
 
@@ -57,36 +51,6 @@ def _list(node: Node, width: int) -> Iterator[str]:
             lines.pop()
         for nth, line in enumerate(lines):
             yield f"{mark if nth == 0 else ' ' * len(mark)}{line}".rstrip()
-
-
-def _table(node: Node, width: int) -> Iterator[str]:
-    rows = [[_styled(cell).split() for cell in row.children] for part in node.children for row in part.children]
-    widths = _column_widths(rows, width)
-    yield from _row(rows[0], widths)
-    yield _GAP.join("-" * columns for columns in widths)
-    for row in rows[1:]:
-        yield from _row(row, widths)
-
-
-def _row(cells: list[list[str]], widths: list[int]) -> Iterator[str]:
-    wraps = (_wrapped(words, columns) for words, columns in zip(cells, widths, strict=True))
-    for parts in zip_longest(*wraps, fillvalue=""):
-        padded = (part + " " * (columns - _length(part)) for part, columns in zip(parts, widths, strict=True))
-        yield _GAP.join(padded).rstrip()
-
-
-def _column_widths(rows: list[list[list[str]]], width: int) -> list[int]:
-    """Column widths: each as wide as its text if there is room; otherwise the widest shrink first."""
-    columns = range(len(rows[0]))
-    widths = [max(_length(" ".join(row[column])) for row in rows) for column in columns]
-    longest = [max((_length(word) for row in rows for word in row[column]), default=0) for column in columns]
-    room = width - len(_GAP) * (len(widths) - 1)
-    while sum(widths) > room:
-        shrinkable = [column for column in columns if widths[column] > max(_NARROWEST, longest[column])]
-        if not shrinkable:
-            break
-        widths[max(shrinkable, key=lambda column: widths[column])] -= 1
-    return widths
 
 
 def _wrapped(words: Sequence[str], width: int) -> Iterator[str]:

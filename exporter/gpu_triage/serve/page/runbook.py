@@ -1,7 +1,6 @@
 """Handbook pages under ``/runbooks/``, served from the package, so that they work offline."""
 
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Final
 
 import click
@@ -34,19 +33,12 @@ _POLICY: Final = policy(_SHEET)
 def runbook_answer(name: str, *, plain: bool) -> Answer:
     """The page with this name, the index for "", or a 404 with similar names and the index."""
     try:
-        return _found(name, plain)
+        page = find(name or INDEX)
     except UnknownPage as unknown:
         if plain:
             near = f"; did you mean {', '.join(unknown.nearest)}?" if unknown.nearest else "."
             return text(404, f"no such page{near} All pages: /runbooks/", _VARY)
         return html(_missing_page(unknown.nearest), _POLICY, _VARY, status=404)
-
-
-# About 10 kB each, for about 60 runbooks and as many findings. A 404 is raised, so it isn't cached: the number of
-# invalid names is unlimited.
-@lru_cache(maxsize=128)
-def _found(name: str, plain: bool) -> Answer:  # noqa: FBT001 - part of the cache key
-    page = find(name or INDEX)
     if plain:
         return Answer(200, click.unstyle(render_terminal(page.text, _TEXT_WIDTH)).encode(), headers=(_VARY,))
     return html(_page(page.title, render_html(page.text)), _POLICY, _VARY)

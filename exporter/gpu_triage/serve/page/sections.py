@@ -430,7 +430,14 @@ def _collector_row(interval: Series, evidence: Evidence) -> tuple[bool, str]:
         exporter_health.GPU_EXPORTER_COLLECTOR_LAST_SUCCESS_TIMESTAMP_SECONDS, collector=name
     )
     age = None if last_success_at is None else max(0.0, evidence.at.wall - last_success_at)
-    state, tone = _state(success, age, interval.last)
+    if success is None:
+        state, tone = "waiting", "idle"
+    elif success == 0:
+        state, tone = "failing", "sick"
+    elif evidence.has(exporter_health.GPU_EXPORTER_COLLECTOR_STALE_SECONDS, collector=name):
+        state, tone = "stale", "held"
+    else:
+        state, tone = "ok", "well"
     cells = (
         chip(state, tone),
         UNKNOWN if age is None else f"{length_of_time(age)} ago",
@@ -438,19 +445,6 @@ def _collector_row(interval: Series, evidence: Evidence) -> tuple[bool, str]:
         _errors(name, evidence),
     )
     return tone == "well", row(safe(name), cells, data_collector=name, data_state=state)
-
-
-def _state(success: float | None, age_seconds: float | None, interval_seconds: float) -> tuple[str, str]:
-    if success is None:
-        return "waiting", "idle"
-    if success == 0:
-        return "failing", "sick"
-    if (
-        age_seconds is not None
-        and age_seconds > exporter_health.STALE_INTERVALS * interval_seconds + exporter_health.STALE_GRACE_SECONDS
-    ):
-        return "stale", "held"
-    return "ok", "well"
 
 
 def _errors(name: str, evidence: Evidence) -> str:

@@ -112,9 +112,9 @@ def test_loading_the_driver_resets_every_gpu_or_without_the_kernel_log_the_boot_
 def test_releasing_and_acquiring_is_a_reset_remembered_by_the_monotonic_clock(tmp_path: Path) -> None:
     with rig(host(tmp_path), watching(state_directory=tmp_path)) as running:
         running.run_to(30)
-        running.sampler.release()
+        running.sampler.driver.release()
         running.run_to(60)
-        running.sampler.acquire()
+        running.sampler.driver.acquire()
         running.run_to(120)
         assert all(60 <= at <= 70 for at in every(resets(running).values()))
         stop(running)

@@ -121,13 +121,13 @@ def test_letting_go_of_the_gpus_frees_the_event_set_and_the_kernel_log_is_read_o
     kernel_alone = ', reported_by = "kmsg"'
     with rig(host(tmp_path, xid(20, 31, 0, kernel_alone), xid(60, 31, 0, ', reported_by = "nvml"')), LEAN) as running:
         running.run_to(10)
-        running.sampler.release()
+        running.sampler.driver.release()
         running.run_to(30)
         assert session(running).event_sets == {}
         assert session(running).abandoned_sets == 0
         assert sources(running) == {"kmsg": 1, "nvml": 0}
         assert counts(running) == {("0", "31"): 1}
-        running.sampler.acquire()
+        running.sampler.driver.acquire()
         running.run_to(70)
         assert sources(running) == {"kmsg": 1, "nvml": 1}
         assert counts(running) == {("0", "31"): 2}
