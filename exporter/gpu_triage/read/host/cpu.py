@@ -243,7 +243,6 @@ def parse_load1(text: str) -> float:
 HOST_CPU = HostCollector("host_cpu", "CPU time per NUMA node, load", Tier.MEDIUM, lambda _config: HostCpuReader().read)
 
 _WORD: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
-_MOST_GOVERNORS: Final = 8
 _THROTTLES, _THROTTLED = "package_throttle_count", "package_throttle_total_time_ms"
 
 SLOW_CLOCK_SOURCES: Final = frozenset({"hpet", "acpi_pm", "jiffies", "pit", "refined-jiffies"})
@@ -335,7 +334,7 @@ class HostCpuSettingsReader:
         throttles, milliseconds = (self._counts(inquiry, sysfs, nodes, name) for name in (_THROTTLES, _THROTTLED))
         inquiry.finish()
         return HostCpuSettingsReading(
-            governors=dict(governors.most_common(_MOST_GOVERNORS)),
+            governors=dict(governors.most_common()),
             clock_source=clock_source,
             throttles=throttles,
             throttled_seconds={node: count / 1000 for node, count in milliseconds.items()},

@@ -11,7 +11,6 @@ from typing import Annotated, Final
 
 from gpu_triage.driver.kernel.files import HostInquiry, names_in, parse_count, read_names, text_of
 from gpu_triage.driver.kernel.numa import gpu_memory_nodes, node_numbers, read_node_memory, read_node_misses
-from gpu_triage.read.metrics.bounds import Bound
 from gpu_triage.read.metrics.contract import HostCollector, HostRound, known
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge, no_sample
 from gpu_triage.read.metrics.monotone import MonotoneCounters
@@ -154,8 +153,6 @@ HOST_MEMORY = HostCollector(
 )
 
 
-_MOST_CONTROLLERS: Final = 64
-_MOST_DIMMS: Final = 256
 _CONTROLLER: Final = re.compile(r"mc[0-9]{1,3}")
 _DIMM: Final = re.compile(r"(dimm|rank)([0-9]{1,3})")
 """Kernel names of a controller's DIMMs, or ranks if the driver does not list DIMMs; numbers may have gaps."""
@@ -194,16 +191,12 @@ class HostEdacReader:
 
     def __init__(self) -> None:
         self._counters: MonotoneCounters[tuple[str, str, str]] = MonotoneCounters()
-        self._controllers = Bound(_MOST_CONTROLLERS, "too_many_controllers")
-        self._dimms = Bound(_MOST_DIMMS, "too_many_dimms")
 
     def read(self, round_: HostRound) -> HostEdacReading:
         sysfs = round_.machine.sysfs
         inquiry = HostInquiry(round_.failures, sysfs)
         root = sysfs / "devices" / "system" / "edac" / "mc"
-        found = [name for name in read_names(root) or () if _CONTROLLER.fullmatch(name)]
-        controllers = self._controllers.kept(found, round_.failures)
-        places = [(name, dimm) for name in controllers for dimm in _dimms(root / name)]
+        controllers = [name for name in read_names(root) or () if _CONTROLLER.fullmatch(name)]
         reading = HostEdacReading(
             controllers={
                 (name, severity): count
@@ -212,7 +205,8 @@ class HostEdacReader:
             },
             dimms={
                 (name, dimm, text_of(root / name / dimm / "dimm_label").strip(), severity): count
-                for name, dimm in self._dimms.kept(places, round_.failures)
+                for name in controllers
+                for dimm in _dimms(root / name)
                 for severity, count in self._errors(inquiry, root / name / dimm, (name, dimm), "dimm_{}_count")
             },
         )
