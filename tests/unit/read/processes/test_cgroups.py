@@ -157,12 +157,10 @@ ROOTLESS = "/user.slice/user-1000.slice/user@1000.service/user.slice"
     [
         (CONTAINER, "/init.scope"),
         (f"/docker/{ID}", ""),
-        (f"/machine.slice/libpod-{ID}.scope", "/container"),
         (f"{ROOTLESS}/libpod-{ID}.scope", "/container"),
         ("/system.slice/slurmstepd.scope/job_42", "/step_batch/user/task_0"),
         ("/slurm/uid_1000/job_42", "/step_0"),
         ("/system.slice/triton.service", ""),
-        ("/user.slice/user-1000.slice/session-3.scope", ""),
         ("/batch", ""),
     ],
 )
@@ -262,7 +260,6 @@ def at(seconds: float) -> Moment:
         (f"CUDA_VISIBLE_DEVICES={MIG},{OTHER_MIG}\n{TWO_GPUS}", ALICE, {MIG, OTHER_MIG}),
         (f"CUDA_VISIBLE_DEVICES={MIG},5\n{TWO_GPUS}", ALICE, {MIG, index_name(5)}),
         (f"CUDA_VISIBLE_DEVICES=NoDevFiles\n{TWO_GPUS}", ALICE, {index_name(0), index_name(1)}),
-        (TWO_GPUS.replace("alice", "a" * 100), ALICE._replace(user="a" * 64), {index_name(0), index_name(1)}),
         # The first of each counts: what follows may be the end of an account's name.
         (f"{TWO_GPUS}{TWO_GPUS.replace('alice', 'bob').replace('4242', '7')}", ALICE, {index_name(0), index_name(1)}),
     ],
