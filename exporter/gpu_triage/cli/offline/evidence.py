@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gpu_triage.cli.offline.host_tools import at_zero
 from gpu_triage.cli.offline.logs import EventKey, EventKind, Events, LogEvent, LogReading, cause_of
 from gpu_triage.cli.offline.lspci import PciDevice
 from gpu_triage.cli.offline.scan import HostFacts
@@ -47,6 +46,7 @@ class FilesOfHost:
     labels: Mapping[str, GpuLabels]  # index and UUID of every GPU, from the roster
     ports: Mapping[str, PciDevice]  # the PCIe ports that lspci lists, as returned by `ports_of`
     log: LogReading  # all kernel logs merged, and the time that ages refer to
+    config: Config
     with_names: bool  # whether to name processes and servers
 
     @property
@@ -84,7 +84,7 @@ class FilesOfHost:
         return of_slot(code, address, measured, value)
 
 
-def evidence_of(files: FilesOfHost, config: Config) -> HostEvidence:
+def evidence_of(files: FilesOfHost) -> HostEvidence:
     now = files.log.reference
     times = [now if snapshot.at is None else snapshot.at for snapshot in files.snapshots] or [now]
     sampled = _sampled(files, times[-1])
@@ -95,7 +95,7 @@ def evidence_of(files: FilesOfHost, config: Config) -> HostEvidence:
         history.note(store, Moment(at, at))
     for at, snapshot in zip(times, files.snapshots or (files.last,), strict=True):
         history_at = Moment(at, at)
-        groups = dict(_groups(files, snapshot, config))
+        groups = dict(_groups(files, snapshot))
         kept = {*groups, *snapshot.carried}
         for subject in {outcome.subject for outcome in store.of(_COLLECTOR)} - kept:
             store.withdraw(_COLLECTOR, subject)
@@ -114,8 +114,9 @@ def evidence_of(files: FilesOfHost, config: Config) -> HostEvidence:
 
 def _sampled(files: FilesOfHost, end: float) -> list[tuple[float, str, tuple[Sample, ...]]]:
     """What was measured over some time, which ends with the last output: when, of what, and the samples then."""
-    measured = tuple(files.facts.tools.tables.samples(thresholds.RECENT_SECONDS))
-    points = [(end - thresholds.RECENT_SECONDS, "host", at_zero(measured)), (end, "host", measured)] if measured else []
+    begin = end - thresholds.RECENT_SECONDS
+    of_host = ((at, "host", tuple(files.facts.tools.tables.samples(at - begin))) for at in (begin, end))
+    points = [point for point in of_host if point[2]]
     for key, gpu in files.last.gpus.items():
         labels = files.labels[key]
         for seconds, (utilization, watts) in enumerate(reversed(gpu.watched)):
@@ -126,7 +127,7 @@ def _sampled(files: FilesOfHost, end: float) -> list[tuple[float, str, tuple[Sam
     return sorted(points, key=lambda each: each[0])
 
 
-def _groups(files: FilesOfHost, snapshot: Snapshot, config: Config) -> Iterator[tuple[str, tuple[Sample, ...]]]:
+def _groups(files: FilesOfHost, snapshot: Snapshot) -> Iterator[tuple[str, tuple[Sample, ...]]]:
     """Samples by subject at one point in time: the host's, and those of each GPU seen then."""
     presences = []
     for key, labels in files.labels.items():
@@ -141,13 +142,13 @@ def _groups(files: FilesOfHost, snapshot: Snapshot, config: Config) -> Iterator[
         name = device.model if gpu is None and device is not None else gpu.identity.name if gpu is not None else ""
         presences.append(presence.GpuPresence(labels, name, error is None, error))
         if gpu is not None and key not in snapshot.carried:
-            measured = _measured(key, gpu, snapshot, files, config) if error is None else ()
+            measured = _measured(key, gpu, snapshot, files) if error is None else ()
             yield key, (*identity.render(gpu.identity, labels), *measured)
-    yield "host", tuple(presence.render(_presence(files, snapshot, tuple(presences), config)))
+    yield "host", tuple(presence.render(_presence(files, snapshot, tuple(presences))))
 
 
 def _presence(
-    files: FilesOfHost, snapshot: Snapshot, gpus: tuple[presence.GpuPresence, ...], config: Config
+    files: FilesOfHost, snapshot: Snapshot, gpus: tuple[presence.GpuPresence, ...]
 ) -> presence.PresenceReading:
     on_bus = [device for device in files.facts.devices.values() if device.is_gpu and device.driver not in PASS_THROUGH]
     version = snapshot.driver or files.facts.driver_version
@@ -157,23 +158,23 @@ def _presence(
         nvml_count=counted,
         # Without nvidia-smi's count there is nothing to compare the PCI count with.
         pci_count=len(on_bus) if files.facts.devices and (counted is not None or files.driver_error) else None,
-        expected_count=None if counted is None else config.expect_gpu_count,
+        expected_count=None if counted is None else files.config.expect_gpu_count,
         most_since_boot=None,
         driver_up=files.driver_error is None if files.snapshots or files.driver_error else None,
         driver_error=files.driver_error,
         versions=DriverVersions(version, snapshot.cuda, None) if version else None,
-        expected_p2p=config.expect_p2p,
+        expected_p2p=files.config.expect_p2p,
     )
 
 
-def _measured(key: str, gpu: SmiGpu, snapshot: Snapshot, files: FilesOfHost, config: Config) -> Iterator[Sample]:
+def _measured(key: str, gpu: SmiGpu, snapshot: Snapshot, files: FilesOfHost) -> Iterator[Sample]:
     labels, device = files.labels[key], files.facts.devices.get(key)
     # Utilization is instantaneous: two samples would be mistaken for an average over the time between them.
     is_last = gpu is files.last.gpus.get(key)
     for reading in gpu.readings:
         if is_last or not isinstance(reading, _OF_MOMENT):
             yield from samples(reading, labels)
-    yield from samples(_expectation(gpu, files, config), labels)
+    yield from samples(_expectation(gpu, files), labels)
     yield from on_gpu.render(gpu.processes, labels)
     by_index = {each.gpu: each for each in files.labels.values()}
     peers = tuple(
@@ -192,8 +193,8 @@ def _measured(key: str, gpu: SmiGpu, snapshot: Snapshot, files: FilesOfHost, con
     yield from nvlink.render(reading_of(gpu.links, (each.links for each in others)), labels)
 
 
-def _expectation(gpu: SmiGpu, files: FilesOfHost, config: Config) -> pcie.LinkExpectation:
-    limits, device = gpu.limits, files.facts.devices.get(gpu.bus_id)
+def _expectation(gpu: SmiGpu, files: FilesOfHost) -> pcie.LinkExpectation:
+    limits, device, config = gpu.limits, files.facts.devices.get(gpu.bus_id), files.config
     if device is not None:
         slot = files.port_above(gpu.bus_id) or PciDevice("", "")
         limits = replace(

@@ -235,9 +235,10 @@ def _check(paths: Sequence[str], config: Config, *, with_names: bool) -> Report:
         labels=roster.labels(facts.lost, facts.devices, {key for each in read for key in each.gpus}),
         ports=ports_of(facts.devices),
         log=_log(contents, read, named),
+        config=config,
         with_names=with_names,
     )
-    evidence = evidence_of(files, config)
+    evidence = evidence_of(files)
     judge = HostJudge(JudgedHost("files", files=True), settings=judge_settings(config.judge))
     found = (*logged_findings(files, judge.settings), *facts.tools.findings())
     report = judge.judge(evidence, files.driver_error, found).report

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
@@ -235,11 +235,6 @@ class HostTables:
 
 def _busy(modes: Mapping[str, float]) -> float:
     return 1.0 - modes.get("idle", 0.0) - modes.get("iowait", 0.0)
-
-
-def at_zero(samples: Iterable[Sample]) -> tuple[Sample, ...]:
-    """The counters among these samples, as they were at the beginning."""
-    return tuple(each.spec.next_sample(0.0, each.labels) for each in samples if each.spec.kind is Kind.COUNTER)
 
 
 WORDS: Final = (
