@@ -37,11 +37,9 @@ from gpu_triage.options.option import Option
 from gpu_triage.options.option_sources import judge_options_now
 from gpu_triage.read.exporter import judgment
 from gpu_triage.read.exporter.exporter_health import JudgeSettingsHealth
-from gpu_triage.read.exporter.judgment import JudgedGpu, JudgmentReading
+from gpu_triage.read.exporter.judgment import GPU_VERDICT
 from gpu_triage.read.gpu.identity import GPU_INFO
-from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.metrics.metric import Sample
-from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.sampler.outcomes import OutcomeStore
 
 log = logging.getLogger(__name__)
@@ -224,37 +222,37 @@ def _confirmed_in_files(life: Life) -> Life:
 
 def published(report: Report) -> Iterator[Sample]:
     """Yield the samples of the collector `judge`."""
-    gpus = tuple(
-        JudgedGpu(
-            GpuLabels(gpu.gpu, gpu.uuid),
-            gpu.bottleneck.name,
-            gpu.seconds,
-            _state(gpu.verdict),
-            None if gpu.bottleneck.bound is None else gpu.bottleneck.bound.name,
-        )
-        for gpu in report.gpus
-    )
-    yield from samples(JudgmentReading(gpus, _state(report.verdict)))
+    for gpu in report.gpus:
+        labels, name, bound = (gpu.gpu, gpu.uuid), gpu.bottleneck.name, gpu.bottleneck.bound
+        yield judgment.GPU_BOTTLENECK.sample(judgment.GPU_BOTTLENECK.value_of(name), *labels)
+        for each, seconds in gpu.seconds.items():
+            yield judgment.GPU_BOTTLENECK_SECONDS_TOTAL.sample(seconds, *labels, each)
+        if gpu.verdict is not Verdict.NOT_READ:
+            yield GPU_VERDICT.sample(GPU_VERDICT.value_of(gpu.verdict.value), *labels)
+        if bound is not None:
+            yield judgment.GPU_COMPUTE_BOUND.sample(judgment.GPU_COMPUTE_BOUND.value_of(bound.name), *labels)
+    if report.verdict is not Verdict.NOT_READ:
+        yield judgment.GPU_HOST_VERDICT.sample(GPU_VERDICT.value_of(report.verdict.value))
     yield judgment.GPU_HOST_FINDINGS.sample(len(report.findings))
     for finding in (*report.findings, *report.ended):
-        check, accepted = finding.check, finding.accepted
-        gpu = () if finding.subject == HOST else (finding.gpu or "", finding.uuid, finding.pci_bus_id)
-        facts = (check.code, check.severity.value, check.action.value)
-        state, lasted, value, since = judgment.OF_GPU if gpu else judgment.OF_HOST
-        yield state.sample(finding.state if accepted is None else judgment.ACCEPTED, *gpu, *facts)
-        yield lasted.sample(finding.lasted_seconds, *gpu, check.code)
-        if finding.value is not None:
-            yield value.sample(finding.value, *gpu, check.code)
-        if finding.since is not None and finding.state is not State.ENDED:
-            detail = finding.detail if finding.state is State.CONFIRMED else ""
-            yield since.sample(finding.since, *gpu, *facts, detail)
-        if accepted is not None:
-            words = (check.code, accepted.by, accepted.reason)
-            yield judgment.GPU_FINDING_ACCEPTED_UNTIL_TIMESTAMP_SECONDS.sample(accepted.until, *gpu, *words)
+        yield from _of_finding(finding)
 
 
-def _state(verdict: Verdict) -> str | None:
-    return None if verdict is Verdict.NOT_READ else verdict.value
+def _of_finding(finding: Finding) -> Iterator[Sample]:
+    check, accepted = finding.check, finding.accepted
+    about = () if finding.subject == HOST else (finding.gpu or "", finding.uuid, finding.pci_bus_id)
+    facts = (check.code, check.severity.value, check.action.value)
+    state, lasted, value, since = judgment.OF_GPU if about else judgment.OF_HOST
+    yield state.sample(finding.state if accepted is None else judgment.ACCEPTED, *about, *facts)
+    yield lasted.sample(finding.lasted_seconds, *about, check.code)
+    if finding.value is not None:
+        yield value.sample(finding.value, *about, check.code)
+    if finding.since is not None and finding.state is not State.ENDED:
+        detail = finding.detail if finding.state is State.CONFIRMED else ""
+        yield since.sample(finding.since, *about, *facts, detail)
+    if accepted is not None:
+        words = (check.code, accepted.by, accepted.reason)
+        yield judgment.GPU_FINDING_ACCEPTED_UNTIL_TIMESTAMP_SECONDS.sample(accepted.until, *about, *words)
 
 
 class SettingsSource:

@@ -38,12 +38,11 @@ def limited_job(resource: str, gpu: GpuEvidence, ease: float = 1.0, *, lately: b
 
 def killed_at_limit(gpu: GpuEvidence) -> Iterator[tuple[str, float]]:
     """Yield the cgroups where the kernel recently OOM-killed processes, and how many."""
-    for each in gpu.series(cgroup_limits.GPU_CGROUP_MEMORY_EVENTS_TOTAL, event="oom_kill"):
-        amount = gpu.memory.rise(
-            cgroup_limits.GPU_CGROUP_MEMORY_EVENTS_TOTAL, each.values, thresholds.OOM_KILLED_SECONDS
-        ).amount
-        if amount >= 1:
-            yield short_name(each.labels["cgroup"]), amount
+    counter = cgroup_limits.GPU_CGROUP_MEMORY_EVENTS_TOTAL
+    for labels in gpu.labels_of(counter, event="oom_kill"):
+        killed = gpu.risen(counter, thresholds.OOM_KILLED_SECONDS, **labels).amount
+        if killed >= 1:
+            yield short_name(labels["cgroup"]), killed
 
 
 def pressure(gpu: GpuEvidence, resource: str) -> float | None:

@@ -1,13 +1,9 @@
 """Metrics of the judge's verdicts and findings for each GPU and the host; `judge` creates their samples."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Final
+from typing import Final
 
-from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.metrics.metric import Tier, gpu_counter, gpu_gauge, host_gauge
-from gpu_triage.read.metrics.rendering import Each
 
 NAME = "judge"
 ABOUT = "what limits each GPU, and whether to keep it in service"
@@ -114,25 +110,6 @@ GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS = _host_judge_gauge(
     "otherwise. `detail` is as in gpu_finding_since_timestamp_seconds: mlx5_3 port 1.",
     labels=("code", "severity", "action", "detail"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class JudgedGpu:
-    """Judgment of one GPU; the verdict is None if it was not read, the bound outside class compute or if not known."""
-
-    labels: GpuLabels
-    bottleneck: Annotated[str, GPU_BOTTLENECK]
-    seconds: Annotated[Mapping[str, float], GPU_BOTTLENECK_SECONDS_TOTAL]
-    verdict: Annotated[str | None, GPU_VERDICT]
-    bound: Annotated[str | None, GPU_COMPUTE_BOUND] = None
-
-
-@dataclass(frozen=True, slots=True)
-class JudgmentReading:
-    """The verdicts; findings are published one by one."""
-
-    gpus: Annotated[tuple[JudgedGpu, ...], Each("labels")]
-    host_verdict: Annotated[str | None, GPU_HOST_VERDICT]
 
 
 OF_GPU: Final = (GPU_FINDING, GPU_FINDING_LASTED_SECONDS, GPU_FINDING_VALUE, GPU_FINDING_SINCE_TIMESTAMP_SECONDS)
