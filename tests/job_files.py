@@ -6,7 +6,7 @@ from pathlib import Path
 from prometheus_client.samples import Sample
 
 from gpu_triage.machine import Moment, RealClock, real_machine
-from gpu_triage.read.host.textfile_reader import TextFilesReader, TextFilesReading
+from gpu_triage.read.host.textfile import TextFilesReader, TextFilesReading
 from gpu_triage.read.metrics.contract import HostRound, PresentGpus
 
 

@@ -47,10 +47,10 @@ def rows() -> Iterator[Row]:
         for kind in KINDS:
             yield _soon(_denied(function, kind, _LATER))
     for words, effect, error in _EFFECTS[1:]:
-        row = _down("The driver is exchanged underneath", words, _LATER, error, nothing)
+        events = (Event(20, 30, (), effect),)
+        row = _down("The driver is exchanged underneath", words, _LATER, error, nothing, events=events)
         # The collectors of the fast tier, and the event set, ask before the look that finds out is taken in.
-        says = replace(row.says, errors=frozenset({f"activity: {error}", f"xid: {error}"}))
-        yield replace(row, says=says, events=(Event(20, 30, (), effect),), reach=_EVERYONE | {HOST})
+        yield replace(row, says=replace(row.says, errors=frozenset({f"activity: {error}", f"xid: {error}"})))
 
 
 def _soon(row: Row) -> Row:
@@ -64,59 +64,37 @@ def _answering(kind: Kind, function: str) -> tuple[str, Begin]:
     return name_of(code), answers(code, function, gpus={None})
 
 
-def _down(group: str, fault: str, moment: str, error: str, begin: Begin) -> Row:
+def _when(moment: str) -> int:
+    return 0 if moment.endswith(_AT_START) else 20
+
+
+def _down(group: str, fault: str, moment: str, error: str, begin: Begin, *, events: tuple[Event, ...] = ()) -> Row:
     """The driver is down, and tried again."""
-    at_start = moment == _AT_START
-    restart = error == "version_mismatch" and not at_start
-    return Row(
-        group=group,
-        fault=fault,
-        moment=moment,
-        says=Says(
-            gpus={} if at_start else {"0": "driver_unavailable", "1": "driver_unavailable"},
-            driver=error,
-            failing=every_collector(),
-            restart=restart,
-        ),
-        reach=_EVERYONE,
-        begin=begin,
-        at=0 if at_start else 20,
-        lasts=10,
-        recovers_within=_RETRY_SECONDS,
+    at = _when(moment)
+    says = Says(
+        gpus={"0": "driver_unavailable", "1": "driver_unavailable"} if at else {},
+        driver=error,
+        failing=every_collector(),
+        restart=error == "version_mismatch" and bool(at),
     )
+    reach = _EVERYONE | {HOST} if events else _EVERYONE
+    return Row(group, fault, moment, says, reach, begin, events=events, at=at, lasts=10, recovers_within=_RETRY_SECONDS)
 
 
 def _other_ways_to_fail_at_init() -> Iterator[Row]:
     yield _down(INIT, f"`{_INIT}` is not exported", _AT_START, "function_not_found", lacks(_INIT))
     for words, effect, error in _EFFECTS:
-        row = _down(INIT, words, _AT_START, error, nothing)
-        yield replace(row, events=(Event(0, row.lasts, (), effect),), reach=_EVERYONE | {HOST})
-    yield Row(
-        group=INIT,
-        fault=f"`{_INIT}` does not return",
-        moment=_AT_START,
-        says=Says(driver="stalled", calls=frozenset({call_in_flight(DRIVER, _INIT)})),
-        # Which collectors there are to list is known when the first look at the driver ends.
-        reach=_EVERYONE | {HOST},
-        begin=takes(FOREVER, _INIT, gpus={None}),
-        at=0,
-        recovers_within=6,
-    )
+        yield _down(INIT, words, _AT_START, error, nothing, events=(Event(0, 10, (), effect),))
+    # Which collectors there are to list is known when the first look at the driver ends.
+    says, reach = Says(driver="stalled", calls=frozenset({call_in_flight(DRIVER, _INIT)})), _EVERYONE | {HOST}
+    begin = takes(FOREVER, _INIT, gpus={None})
+    yield Row(INIT, f"`{_INIT}` does not return", _AT_START, says, reach, begin, at=0, recovers_within=6)
 
 
 def _denied(function: str, kind: Kind, moment: str) -> Row:
     """The driver counts the GPU, but hands it out to nobody."""
-    where = f"`{function}`, {moment}"
-    code = CODE_OF[kind.staged]
+    where, code = f"`{function}`, {moment}", CODE_OF[kind.staged]
     if kind in (DRIVER_GONE, DRIVER_REPLACED):
-        return replace(_down(HANDLE, kind.staged, moment, name_of(code), answers(code, function)), moment=where)
-    return Row(
-        group=HANDLE,
-        fault=kind.staged,
-        moment=where,
-        says=Says(gpus={"0": name_of(code)}),
-        begin=answers(code, function),
-        at=0 if moment == _AT_START else 20,
-        lasts=10,
-        recovers_within=6,
-    )
+        return _down(HANDLE, kind.staged, where, name_of(code), answers(code, function))
+    says, begin = Says(gpus={"0": name_of(code)}), answers(code, function)
+    return Row(HANDLE, kind.staged, where, says, begin=begin, at=_when(moment), lasts=10, recovers_within=6)

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from tests.faults import files
 from tests.faults.files import Damage, Damaged
 from tests.faults.hosts import EVERY_SECOND
 from tests.faults.injections import damaging
-from tests.faults.row import ALL_WELL, DRIVER, HOST, Row, Says, Within
+from tests.faults.row import ALL_WELL, DRIVER, HOST, Row, Within
 
 from gpu_triage.read.registry import ALL_COLLECTORS
 
@@ -75,11 +76,14 @@ _ERRORS = frozenset({"malformed", "io_error", "too_large", "missing", "not_a_fil
 _EVERY_READER = frozenset(collector.name for collector in ALL_COLLECTORS)
 
 
+_damaged = partial(Row, FILES, config=EVERY_SECOND, lasts=4, recovers_within=4, inflates=True, shared=True)
+
+
 def rows() -> Iterator[Row]:
     for subject, pattern, collectors, reach in SUBJECTS:
         for words, damage in DAMAGES.items():
             says = Within(frozenset(collectors), _ERRORS) if collectors else ALL_WELL
-            row = _damaged(subject, words, Damaged(pattern, damage), says=says, reach=reach)
+            row = _damaged(words, subject, says, reach, damaging(Damaged(pattern, damage)))
             if pattern == _SPEEDS and words == "truncated":
                 continue  # a speed of fewer digits is a speed, and believed for as long as any
             elif pattern == _SPEEDS:
@@ -98,24 +102,9 @@ def rows() -> Iterator[Row]:
     ):
         for words in ("missing", "unreadable", "empty"):
             damaged = Damaged(pattern, files.directory if words == "empty" else DAMAGES[words])
-            row = _damaged(subject, words, damaged, says=Within(_EVERY_READER, _ERRORS), reach=_GPUS | {HOST, DRIVER})
+            says, reach = Within(_EVERY_READER, _ERRORS), _GPUS | {HOST, DRIVER}
+            row = _damaged(words, subject, says, reach, damaging(damaged))
             yield replace(row, group="Whole file systems")
-
-
-def _damaged(subject: str, words: str, damaged: Damaged, *, says: Says | Within, reach: frozenset[str]) -> Row:
-    return Row(
-        group=FILES,
-        fault=words,
-        moment=subject,
-        says=says,
-        reach=reach,
-        begin=damaging(damaged),
-        config=EVERY_SECOND,
-        lasts=4,
-        recovers_within=4,
-        inflates=True,
-        shared=True,
-    )
 
 
 def _from_the_start(row: Row) -> Row:

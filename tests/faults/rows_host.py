@@ -25,16 +25,11 @@ _HOUR_SECONDS = 3600.0
 def rows() -> Iterator[Row]:
     yield _of_a_process("a PID is reused by another process", another_process)
     yield _of_a_process("the driver lists a process that is gone from `/proc`", files.missing)
+    clock_set = partial(Row, TIME, reach=frozenset({"0", "1"}), config=EVERY_SECOND, recovers_within=6)
     for hours in (-3, 3):
-        yield Row(
-            group=TIME,
-            fault=f"{abs(hours)} hours {'back' if hours < 0 else 'forward'}, then the other way",
-            reach=frozenset({"0", "1"}),
-            begin=partial(Stage.set_wall_by, seconds=hours * _HOUR_SECONDS),
-            end=partial(Stage.set_wall_by, seconds=-hours * _HOUR_SECONDS),
-            config=EVERY_SECOND,
-            recovers_within=6,
-        )
+        words = f"{abs(hours)} hours {'back' if hours < 0 else 'forward'}, then the other way"
+        there, back = (partial(Stage.set_wall_by, seconds=sign * hours * _HOUR_SECONDS) for sign in (1, -1))
+        yield clock_set(words, begin=there, end=back)
     size = partial(Row, SIZE)
     at_start = partial(size, moment="from the start", at=0, ends=False)
     yield at_start("16 GPUs", reach=frozenset({OTHERS, DRIVER}), host="sixteen")
@@ -57,13 +52,8 @@ def rows() -> Iterator[Row]:
 
 
 def _of_a_process(fault: str, damage: files.Damage) -> Row:
-    return Row(
-        group=PROCESSES,
-        fault=fault,
-        moment="between two readings",
-        begin=damaging(Damaged(f"proc/{_PID}", damage)),
-        recovers_within=6,
-    )
+    begin = damaging(Damaged(f"proc/{_PID}", damage))
+    return Row(PROCESSES, fault, "between two readings", begin=begin, recovers_within=6)
 
 
 def another_process(path: Path) -> None:

@@ -32,6 +32,21 @@ THREADS = "A thread cannot be started"
 _DEADLINE_AND_A_ROUND_SECONDS = 20
 
 
+_while_a_gpu_is_lost = partial(
+    Row,
+    HANG,
+    moment="while GPU 1 is lost and looked for",
+    events=(Event(20, 60, (1,), effects.Lost()),),
+    lasts=40,
+    recovers_within=15,
+    leaves=frozenset({"gpu_xid_errors_total", "gpu_xid_last_timestamp_seconds"}),
+)
+"""What the library does in this process alone: another one that looks for the GPU finds it lost."""
+
+_stuck = partial(Row, HANG, reach=frozenset({HOST}), config=EVERY_SECOND, lasts=12, recovers_within=2, inflates=True)
+"""Files of the host that cannot be opened in any time."""
+
+
 def rows() -> Iterator[Row]:
     later, says = "a look for GPUs that came or went", Says(driver="stalled", calls=_calls(DRIVER, _COUNT))
     counts = takes(FOREVER, _COUNT, gpus={None})
@@ -41,9 +56,12 @@ def rows() -> Iterator[Row]:
         says = Says(gpus={"0": "stalled"}, calls=_calls(DRIVER, function))
         for moment, at in (("the first look at the driver", 0), (later, 20)):
             yield look(f"`{function}` on GPU 0", moment, says, begin=takes(FOREVER, function), at=at)
-    yield _while_a_gpu_is_lost(f"`{_INIT}` does not return", takes(FOREVER, _INIT, gpus={None}))
-    yield _while_a_gpu_is_lost(f"`{_COUNT}` does not return", takes(FOREVER, _COUNT, gpus={None}), hangs=_COUNT)
-    yield _while_a_gpu_is_lost(f"`{_INIT}` takes 8 s", takes(8.0, _INIT, gpus={None}))
+    says = Says(gpus={"1": "lost"}, errors=frozenset({"activity: lost"}))
+    lost = partial(_while_a_gpu_is_lost, says=says, reach=frozenset({"1"}))
+    yield lost(f"`{_INIT}` does not return", begin=takes(FOREVER, _INIT, gpus={None}))
+    says, reach = replace(says, driver="stalled", calls=_calls(DRIVER, _COUNT)), frozenset({"1", DRIVER})
+    yield lost(f"`{_COUNT}` does not return", says=says, reach=reach, begin=takes(FOREVER, _COUNT, gpus={None}))
+    yield lost(f"`{_INIT}` takes 8 s", begin=takes(8.0, _INIT, gpus={None}))
     for collector, functions in asked_by_collector().items():
         beside = collector == TOPOLOGY.name
         hung = collector if beside else _first_to_ask(functions[0])
@@ -68,34 +86,19 @@ def rows() -> Iterator[Row]:
         ("reading `/proc/1/mountstats`", r"/proc/1/mountstats$", "host_nfs"),
     ):
         says = Says(calls=_calls(collector, ""))
-        yield replace(_stuck(words, pattern, says), lasts=5, recovers_within=1)
+        yield _stuck(words, says=says, begin=_stick(pattern), lasts=5, recovers_within=1)
     longer = "for longer than the deadline"
-    late = _late("host_nfs")
-    yield replace(_stuck("reading `/proc/1/mountstats`", r"/proc/1/mountstats$", late), moment=longer)
-    row = _stuck("reading `speed` of the network interfaces", r"/net/[^/]*/speed$", _late("host_network_link"))
-    yield replace(row, moment=f"from the start, {longer}", at=0)
+    begin = _stick(r"/proc/1/mountstats$")
+    yield _stuck("reading `/proc/1/mountstats`", longer, _late("host_nfs"), begin=begin)
+    words, begin = "reading `speed` of the network interfaces", _stick(r"/net/[^/]*/speed$")
+    yield _stuck(words, f"from the start, {longer}", _late("host_network_link"), begin=begin, at=0)
     late = _late("host_memory", *_READ_ONE_AFTER_THE_OTHER)
-    yield replace(_stuck("reading `/proc/meminfo`", r"/proc/meminfo$", late), moment=longer)
+    yield _stuck("reading `/proc/meminfo`", longer, late, begin=_stick(r"/proc/meminfo$"))
     says = Says(errors=frozenset({"exporter: no_thread"}))
     refused = partial(Row, THREADS, "no thread for GPU 0", says=says, begin=_refuse_threads, recovers_within=7)
     for moment, at in (("from the start", 0), ("while it runs", 20)):
         yield refused(moment=moment, at=at, lasts=_DEADLINE_AND_A_ROUND_SECONDS)
     yield from _slow()
-
-
-def _stuck(fault: str, pattern: str, says: Says) -> Row:
-    """Files of the host that cannot be opened in any time."""
-    return Row(
-        group=HANG,
-        fault=fault,
-        says=says,
-        reach=frozenset({HOST}),
-        begin=partial(_stick, pattern=re.compile(pattern)),
-        config=EVERY_SECOND,
-        lasts=12,
-        recovers_within=2,
-        inflates=True,
-    )
 
 
 def _late(hangs: str, *behind: str) -> Says:
@@ -116,28 +119,6 @@ def _refuse_threads(stage: Stage) -> None:
     stage.threadless = ("gpu-0",)
 
 
-def _while_a_gpu_is_lost(fault: str, begin: Begin, hangs: str = "") -> Row:
-    """What the library does in this process alone: another one that looks for the GPU finds it lost."""
-    return Row(
-        group=HANG,
-        fault=fault,
-        moment="while GPU 1 is lost and looked for",
-        says=Says(
-            gpus={"1": "lost"},
-            driver="stalled" if hangs else "",
-            errors=frozenset({"activity: lost"}),
-            calls=_calls(DRIVER, hangs) if hangs else frozenset(),
-        ),
-        reach=frozenset({"1", DRIVER} if hangs else {"1"}),
-        begin=begin,
-        events=(Event(20, 60, (1,), effects.Lost()),),
-        at=20,
-        lasts=40,
-        recovers_within=15,
-        leaves=frozenset({"gpu_xid_errors_total", "gpu_xid_last_timestamp_seconds"}),
-    )
-
-
 def _first_to_ask(function: str) -> str:
     """The collector that meets a hang in this function: the fast tier runs most often."""
     tiers = tuple(Tier)
@@ -145,8 +126,13 @@ def _first_to_ask(function: str) -> str:
     return min(asking, key=lambda collector: tiers.index(collector.tier)).name
 
 
-def _stick(stage: Stage, pattern: re.Pattern[str]) -> None:
-    stage.files.stuck = pattern
+def _stick(pattern: str) -> Begin:
+    """Files whose paths match cannot be opened."""
+
+    def begin(stage: Stage) -> None:
+        stage.files.stuck = re.compile(pattern)
+
+    return begin
 
 
 _A_CALL_AT_MOST = Within(frozenset(), frozenset(), slow=True)

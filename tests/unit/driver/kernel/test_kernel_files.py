@@ -222,6 +222,9 @@ def test_when_nothing_is_read_the_last_failure_is_raised_and_the_others_noted(tm
         # A failed part is noted, and the others are kept; malformed lines are noted once per file.
         ({"whole": "7\n", "lines": "1\nx\n\ny\n2\n"}, [1, 2], 7, ["malformed"]),
         ({"whole": "seven\n", "lines": "1\n"}, [1], None, ["malformed"]),
+        # What is cut off may be half a number.
+        ({"whole": "70", "lines": "1\n"}, [1], None, ["malformed"]),
+        ({"lines": "1\n22\n33"}, [1, 22], None, ["malformed"]),
         ({"lines": "1\n"}, [1], None, []),
         ({}, None, None, []),  # absence alone is no failure
     ],

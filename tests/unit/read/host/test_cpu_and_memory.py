@@ -256,14 +256,6 @@ GH200 = {
 }
 
 
-def test_memory_of_gpus_is_not_the_hosts(host: HostTree) -> None:
-    host.write({"proc/meminfo": MEMINFO, "proc/vmstat": VMSTAT} | GH200)
-    round_ = host.round()
-    reading = HostMemoryReader().read(round_)
-    assert (reading.total_bytes, reading.available_bytes) == (2013380500 * 1024, 1910000000 * 1024)
-    assert round_.failures == []
-
-
 def test_memory_of_nodes_is_told_apart_on_hosts_with_several(host: HostTree) -> None:
     """node_read_meminfo and node_read_numastat of drivers/base/node.c, docs.kernel.org/admin-guide/numastat.html."""
     host.write({"proc/meminfo": MEMINFO, "proc/vmstat": VMSTAT} | GH200)
@@ -281,29 +273,31 @@ def test_memory_of_nodes_is_told_apart_on_hosts_with_several(host: HostTree) -> 
     assert round_.failures == ["malformed"]
 
 
-def test_memory_of_the_only_node_is_the_hosts(host: HostTree) -> None:
-    host.write({"proc/meminfo": MEMINFO, "proc/vmstat": VMSTAT, "sys/devices/system/node/node0/cpulist": "0-3\n"})
-    host.write({"sys/devices/system/node/node0/meminfo": "Node 0 MemTotal: 5 kB\n"})
-    assert HostMemoryReader().read(host.round()).node_total_bytes == {}
+# CXL memory has no CPUs either; and on a kernel before 5.10, nobody says what it is.
+CXL = {name: text for name, text in GH200.items() if "initiator" not in name}
+ONE_NODE = {"node0/cpulist": "0-3\n", "node0/meminfo": "Node 0 MemTotal: 5 kB\n"}
+OLD = {"proc/meminfo": "MemTotal: 1 kB\n", "proc/vmstat": "pgmajfault 1\n"}
+UNKNOWN = dict.fromkeys(("available_bytes", "swap_total_bytes", "swap_used_bytes", "swap_in_bytes"))
 
 
-def test_memory_behind_cxl_is_the_hosts(host: HostTree) -> None:
-    """It has no CPUs either; and on a kernel before 5.10, nobody says what it is."""
-    files = {name: text for name, text in GH200.items() if "initiator" not in name}
-    host.write({"proc/meminfo": MEMINFO, "proc/vmstat": VMSTAT} | files)
-    assert HostMemoryReader().read(host.round()).total_bytes == 2113380500 * 1024
-
-
-def test_a_kernel_older_than_memavailable_and_one_without_swap_leave_those_out(host: HostTree) -> None:
-    host.write({"proc/meminfo": "MemTotal: 1 kB\n", "proc/vmstat": "pgmajfault 1\n"})
-    reading = HostMemoryReader().read(host.round())
-    assert (reading.available_bytes, reading.swap_total_bytes, reading.swap_used_bytes) == (None, None, None)
-    assert (reading.swap_in_bytes, reading.major_faults) == (None, 1)
-
-
-def test_more_free_swap_than_there_is_is_no_reading(host: HostTree) -> None:
-    host.write({"proc/meminfo": "SwapTotal: 1 kB\nSwapFree: 2 kB\n", "proc/vmstat": VMSTAT})
-    assert HostMemoryReader().read(host.round()).swap_used_bytes is None
+@pytest.mark.parametrize(
+    ("files", "read"),
+    [
+        (GH200, {"total_bytes": 2013380500 * 1024, "available_bytes": 1910000000 * 1024}),
+        (CXL, {"total_bytes": 2113380500 * 1024}),
+        ({f"sys/devices/system/node/{name}": text for name, text in ONE_NODE.items()}, {"node_total_bytes": {}}),
+        (OLD, {**UNKNOWN, "major_faults": 1}),  # older than MemAvailable, and without swap
+        ({"proc/meminfo": "SwapTotal: 1 kB\nSwapFree: 2 kB\n"}, {"swap_used_bytes": None}),
+    ],
+)
+def test_memory_is_that_of_the_host_as_far_as_it_is_known(
+    host: HostTree, files: dict[str, str], read: dict[str, object]
+) -> None:
+    host.write({"proc/meminfo": MEMINFO, "proc/vmstat": VMSTAT, **files})
+    round_ = host.round()
+    reading = HostMemoryReader().read(round_)
+    assert {name: getattr(reading, name) for name in read} == read
+    assert round_.failures == []
 
 
 MC = "sys/devices/system/edac/mc"

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.host_tree import HostTree
 from tests.rules.rulefile import REPOSITORY
 
 from gpu_triage.machine import Moment, real_machine
@@ -241,13 +242,16 @@ def test_a_port_that_recovers_is_told_for_ten_minutes_and_one_that_does_not_for_
 
 @pytest.mark.parametrize(
     ("stat", "told_after"),
-    [("python3) D", (60, 900, 7200)), ("python3) S", ()), ("other) D", (60, 900)), ("", (60, 900))],
-    ids=["blocked", "runs", "another process", "not visible"],
+    [("python3) D", (60, 900, 7200)), ("python3) S", ()), ("other) D", (60, 900)), ("", (60, 900)), ("ns", (60, 900))],
+    ids=["blocked", "runs", "another process", "not visible", "of another namespace"],
 )
 def test_a_task_hangs_while_it_is_blocked(host: Host, stat: str, told_after: tuple[int, ...]) -> None:
     host.log("INFO: task python3:4242 blocked for more than 122 seconds.", 1000.0)
     folder = host.path.parent / "proc" / "4242"
     folder.mkdir(parents=True)
+    if stat == "ns":
+        stat = "python3) S"
+        HostTree(host.path.parent).in_container()
     if stat:
         (folder / "stat").write_text(f"4242 ({stat}" + " 1" * 50)
     assert tuple(after for after in (60, 900, 7200) if host.read(1000.0 + after).last) == told_after

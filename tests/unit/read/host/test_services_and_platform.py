@@ -276,6 +276,8 @@ def test_a_gpu_below_a_root_port_and_a_switch_without_gpus_have_none(host: HostT
     device(host, "pci0000:60/0000:60:01.0/0000:65:00.0", "0x030000", FULL, FULL)
     for path in ("pci0000:70/0000:70:01.0", "pci0000:70/0000:70:01.0/0000:71:00.0"):
         device(host, path, "0x060400", FULL, FULL)
+    # Of two bridges above a GPU, one is no switch.
+    device(host, "pci0000:70/0000:70:01.0/0000:71:00.0/0000:74:00.0", "0x030000", FULL, FULL)
     device(host, "pci0000:70/0000:70:01.0/0000:71:00.0/0000:72:00.0", "0x060400", FULL, FULL)
     device(host, "pci0000:70/0000:70:01.0/0000:71:00.0/0000:72:00.0/0000:73:00.0", "0x010802", FULL, FULL)
     assert PcieUplinksReader().read(host.round()) == ()

@@ -17,7 +17,7 @@ from tests.rig import only, rig
 from tests.scrape_limits import TARGET_LABELS, check, page_of, scrape_of_the_chart
 
 from gpu_triage.driver.kernel import job_folder
-from gpu_triage.read.host.textfile_reader import (
+from gpu_triage.read.host.textfile import (
     MAX_BYTES,
     MAX_FILES,
     MAX_LABELS,

@@ -21,7 +21,7 @@ from tests.rig import only, rig
 from tests.scrape_limits import TARGET_LABELS
 
 from gpu_triage.read.gpu.identity import GPU_INFO
-from gpu_triage.read.host.textfile_reader import (
+from gpu_triage.read.host.textfile import (
     MAX_AGE_SECONDS,
     MAX_BYTES,
     MAX_LABELS,

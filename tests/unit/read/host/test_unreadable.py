@@ -3,14 +3,12 @@
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.host_tree import HostTree
 
-from gpu_triage.driver.kernel.files import HostInquiry
 from gpu_triage.driver.kernel.procfs import parse_pressure
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.options.config import Config
@@ -62,28 +60,6 @@ def test_only_what_every_host_has_is_missed_on_a_bare_kernel(host: HostTree, col
         return
     read(round_)
     assert round_.failures == []
-
-
-PRESSURE = "some avg10=0.00 avg60=0.00 avg300=0.00 total=3407564\n"
-
-
-def test_a_file_that_ends_within_a_number_is_malformed(tmp_path: Path) -> None:
-    path = tmp_path / "cpu"
-    path.write_text(PRESSURE[:-3])
-    inquiry = HostInquiry([])
-    assert inquiry.parse(path, parse_pressure) is None
-    with pytest.raises(HostReadFailed, match="malformed"):
-        inquiry.finish()
-
-
-def test_of_lines_only_the_one_that_is_cut_off_is_lost(tmp_path: Path) -> None:
-    path = tmp_path / "lines"
-    path.write_text("1\n22\n33")
-    failures: list[str] = []
-    inquiry = HostInquiry(failures)
-    assert inquiry.lines(path, int) == [1, 22]
-    inquiry.finish()
-    assert failures == ["malformed"]
 
 
 MOUNT = "device server:/export mounted on /data with fstype nfs4 statvers=1.1\n\tbytes:\t1 2 3 4 5 6 7 8\n"

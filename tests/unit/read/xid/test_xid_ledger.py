@@ -288,35 +288,32 @@ UNIT = "GPC 3 TPC 2"
 HOUR = 3600.0
 
 
+_SM, _MMU = "Graphics SM", "MMU Fault: ENGINE"
+
+
 @pytest.mark.parametrize(
-    ("code", "process", "text", "site"),
+    ("text", "site"),
     [
         (
-            13,
-            "pid='<unknown>', name=<unknown>",
-            "Graphics SM Warp Exception on (GPC 10, TPC 1, SM 1): Out Of Range Address",
-            XidSite("GPC 10 TPC 1", "", ""),
+            f"13, pid='<unknown>', name=<unknown>, {_SM} Warp Exception on (GPC 10, TPC 1, SM 1): Out Of Range Address",
+            ("GPC 10 TPC 1", "", ""),
         ),
         (
-            13,
-            "pid=626486, name=pt_main_thread",
-            "Graphics SM Global Exception on (GPC 7, TPC 7, SM 0): Multiple Warp Errors",
-            XidSite("GPC 7 TPC 7", "626486", "pt_main_thread"),
+            f"13, pid=626486, name=pt_main_thread, {_SM} Global Exception on (GPC 7, TPC 7, SM 0): Errors",
+            ("GPC 7 TPC 7", "626486", "pt_main_thread"),
         ),
         (
-            31,
-            "pid=79749, name=exe",
-            "Ch 0000000a, intr 00000000. MMU Fault: ENGINE GRAPHICS GPC2 GPCCLIENT_T1_7 faulted @ 0x2b57_b3000000.",
-            XidSite("GPC 2 L1 7", "79749", "exe"),
+            f"31, pid=79749, name=exe, Ch 0000000a. {_MMU} GRAPHICS GPC2 GPCCLIENT_T1_7 faulted @ 0x2b57_b3000000.",
+            ("GPC 2 L1 7", "79749", "exe"),
         ),
-        (31, "pid=1, name=a", "Ch 8. MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_14 faulted @ 0x7f.", None),
-        (31, "pid=1, name=a", "Ch 8. MMU Fault: ENGINE GRAPHICS GPC2 GPCCLIENT_PROP_0 faulted @ 0x0.", None),
-        (31, "pid=1, name=a", "MMU Fault: ENGINE NVDEC HUBCLIENT_NVDEV faulted @ 0x0_00000000.", None),
-        (13, "pid='<unknown>', name=<unknown>", "Graphics Exception: ESR 0x546fb0=0x11f000e 0x546fb4=0x24", None),
+        (f"31, pid=1, name=a, Ch 8. {_MMU} GRAPHICS GPCCLIENT_T1_14 faulted @ 0x7f.", None),
+        (f"31, pid=1, name=a, Ch 8. {_MMU} GRAPHICS GPC2 GPCCLIENT_PROP_0 faulted @ 0x0.", None),
+        (f"31, pid=1, name=a, {_MMU} NVDEC HUBCLIENT_NVDEV faulted @ 0x0_00000000.", None),
+        ("13, pid='<unknown>', name=<unknown>, Graphics Exception: ESR 0x546fb0=0x11f000e 0x546fb4=0x24", None),
     ],
 )
-def test_a_place_is_what_the_driver_names(code: int, process: str, text: str, site: XidSite | None) -> None:
-    found = parse_xid(f"NVRM: Xid (PCI:0000:18:00): {code}, {process}, {text}")
+def test_a_place_is_what_the_driver_names(text: str, site: tuple[str, str, str] | None) -> None:
+    found = parse_xid(f"NVRM: Xid (PCI:0000:18:00): {text}")
     assert found is not None
     assert (found.gpu, found.site) == (BOARD, site)
 
