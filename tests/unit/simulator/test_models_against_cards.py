@@ -16,12 +16,6 @@ from gpu_triage_simulator.model import GpuModel, known_models, load_model
 
 pytestmark = pytest.mark.slow
 
-KNOWN: Final = (
-    *("a100-sxm4-v12.xml", "a10g.xml", "gtx-1660-ti.xml", "nvidia-geforce-rtx-2080-super__595.71.05.txt"),
-    *("nvidia-geforce-rtx-4080-super__595.71.05.txt", "nvidia-h100-80gb-hbm3__590.48.01.txt"),
-    *("nvidia-h200-mig__590.48.01.txt", "quadro-p2000-v12.xml", "rtx-3080-v12.xml", "tesla-t4.xml"),
-)
-
 REFUSALS: Final = (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound)
 SM, MEMORY, VIDEO = 1, 2, 3
 AVERAGE, MARGIN, MEMORY_HEAT, LINKS = 185, 193, 82, 91
@@ -104,20 +98,16 @@ def _looks(path: Path) -> list[Capture]:
     return list((xml_captures if path.suffix == ".xml" else text_captures)(path))
 
 
-def _names() -> list[str]:
-    """The captures that are known, here or not, and others that are here and of a card that there is a model of."""
+def _of_models() -> list[Path]:
+    """The captures of cards that there is a model of."""
     here = [*FOLDER.glob("nvidia-smi-xml/*.xml"), *FOLDER.glob("nvidia-smi-text/*.txt")]
-    return sorted({*KNOWN, *(path.name for path in here if _looks(path)[0].name in MODELS)})
+    return sorted(path for path in here if _looks(path)[0].name in MODELS)
 
 
-@pytest.fixture(scope="module", params=_names())
+@pytest.fixture(scope="module", params=_of_models(), ids=lambda path: path.name)
 def captures(request: pytest.FixtureRequest) -> list[Capture]:
     """What a capture says of its card, at each look at it."""
-    kind = "nvidia-smi-xml" if request.param.endswith(".xml") else "nvidia-smi-text"
-    path = FOLDER / kind / request.param
-    if not path.is_file():
-        pytest.skip(f"{request.param} is not here: {FOLDER} has no captures of real cards")
-    return _looks(path)
+    return _looks(request.param)
 
 
 def host_of(capture: Capture, tmp_path: Path) -> Scenario:

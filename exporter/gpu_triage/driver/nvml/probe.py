@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from typing import Final
@@ -127,21 +128,15 @@ def _look() -> dict[str, object]:
 
 
 def _ask(index: int, found: dict[str, int]) -> None:
-    try:
+    """Add a GPU that answers to those found, by UUID."""
+    with suppress(DriverUnavailable, GpuUnavailable):
         gpu = identify(index, CurrentCall())
-        if isinstance(gpu, Device) and _answers(Inquiry(gpu)):
-            found[gpu.uuid] = index
-    except DriverUnavailable:
-        return
-
-
-def _answers(inquiry: Inquiry) -> bool:
-    try:
-        for function, *arguments in _QUESTIONS:
-            inquiry.ask(function, *arguments)
-    except GpuUnavailable:
-        return False
-    return inquiry.answered > 0
+        if isinstance(gpu, Device):
+            inquiry = Inquiry(gpu)
+            for function, *arguments in _QUESTIONS:
+                inquiry.ask(function, *arguments)
+            if inquiry.answered:
+                found[gpu.uuid] = index
 
 
 if __name__ == "__main__":

@@ -227,7 +227,7 @@ def read_power_profiles(gpu: GpuRound) -> PowerProfilesReading:
 
 
 def profiles_in(mask: Sequence[int]) -> Iterator[str]:
-    """Yield the names of the profiles whose bit is set in 32-bit words."""
+    """Yield the names of the profiles in a mask of 32-bit words."""
     for number in range(_MOST_PROFILES):
         if mask[number // _BITS] >> number % _BITS & 1:
             yield PROFILES[number] if number < len(PROFILES) else f"profile_{number}"

@@ -7,7 +7,7 @@ reset. Incidents of the same kind on the same board less than an hour apart coun
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from types import MappingProxyType
@@ -210,7 +210,7 @@ class IncidentLedger:
         """Incidents of the last days on this board and in this slot, by the labels by, kind and days."""
         counts = Counter(
             (by, incident.kind, str(days))
-            for incident in self._within(WINDOW_DAYS[-1], now)
+            for incident in reversed(self._incidents)
             for by, own, its in (("board", uuid, incident.uuid), ("slot", slot, incident.slot))
             for days in WINDOW_DAYS
             if own and own == its and _within(incident, days, now) and not self._is_closed(own, incident)
@@ -221,18 +221,15 @@ class IncidentLedger:
     def boards_recent(self, slot: str, now: float) -> Mapping[tuple[str, str], int]:
         """Number of different boards with incidents in this slot within 30 days, by the labels kind and days."""
         boards: dict[str, set[str]] = {}
-        for incident in self._within(WINDOW_DAYS[-1], now):
-            if slot and incident.slot == slot and incident.uuid and not self._is_closed(slot, incident):
+        for incident in reversed(self._incidents):
+            is_here = slot and incident.slot == slot and incident.uuid
+            if is_here and _within(incident, WINDOW_DAYS[-1], now) and not self._is_closed(slot, incident):
                 boards.setdefault(incident.kind, set()).add(incident.uuid)
         kept = tuple(boards.items())[:_MOST_KINDS]
         return {(kind, str(WINDOW_DAYS[-1])): len(uuids) for kind, uuids in kept}
 
     def _is_closed(self, subject: str, incident: Incident) -> bool:
         return incident.last_at <= self._repaired.get(subject, 0.0)
-
-    def _within(self, days: int, now: float) -> Iterable[Incident]:
-        """Incidents in the window, newest first."""
-        return (incident for incident in reversed(self._incidents) if _within(incident, days, now))
 
     def _lasts(self, place: int, again: Incident) -> None:
         known = self._incidents[place]

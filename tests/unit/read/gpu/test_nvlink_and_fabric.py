@@ -98,6 +98,14 @@ def test_a_link_that_broke_before_the_start_shows_if_used(
     assert ((link.transmit_bytes or 0) > 0) == (powered_seconds > 0)
 
 
+def test_in_a_fabric_links_that_were_never_up_are_connected(bench: BenchMaker, tmp_path: Path) -> None:
+    unnamed = 'effect = { kind = "error", function = "nvmlDeviceGetNvLinkRemotePciInfo_v2", code = "NOT_SUPPORTED" }'
+    scenario = pair_with(tmp_path, "h100-8", down(list(range(18)), "0s"), f"at = 0\n{unnamed}")
+    gpus = tuple(replace(gpu, powered_seconds=0) for gpu in scenario.gpus)
+    links = NvlinkReader().read(bench(replace(scenario, gpus=gpus)).at(0)).links
+    assert [link.is_up for link in links.values()] == [False] * 18
+
+
 @pytest.mark.parametrize("connected", [0, 8])
 def test_links_that_lead_nowhere_are_no_fault(tmp_path: Path, connected: int) -> None:
     # As a PCIe card without a bridge, and with one that uses some of its links.

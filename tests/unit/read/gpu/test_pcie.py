@@ -159,19 +159,6 @@ def test_without_sysfs_the_driver_alone_says_what_to_expect_and_a_declaration_be
     assert expected(nvml) == (4, 16)
 
 
-def test_read_is_capability_zero(bench: BenchMaker) -> None:
-    nvml, asked = bench(), []
-
-    def status(_here: object, _there: object, capability: int, out: object) -> int:
-        asked.append(capability)
-        out._obj.value = 0  # type: ignore[attr-defined]  # a ctypes reference
-        return 0
-
-    nvml.answer("nvmlDeviceGetP2PStatus", status)
-    read_topology(nvml.round())
-    assert asked == [0, 1, 2, 3, 4]
-
-
 def test_one_pair_without_p2p_does_not_silence_the_others(bench: BenchMaker) -> None:
     nvml, asked = bench("h100-8"), []
 
