@@ -11,7 +11,6 @@ import ast
 import os
 import random
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,10 @@ from functools import cache
 from itertools import accumulate, cycle, zip_longest
 from pathlib import Path
 from queue import SimpleQueue
+
+from deploy.release import files as release
+
+from gpu_triage import __version__
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCES = Path("exporter")
@@ -222,13 +225,8 @@ def failure(copy: Path, tests: Sequence[str]) -> str | None:
 
 
 def copied(where: Path) -> Path:
-    """A copy of the working tree: what git knows, and what is new."""
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True, text=True).stdout
-    for name in filter(None, listed.split("\0")):
-        if (REPOSITORY / name).is_file():
-            (where / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(REPOSITORY / name, where / name, follow_symlinks=False)
+    """A copy of the working tree's files that git tracks."""
+    release.copied(REPOSITORY, where, __version__)
     # Tests of what is generated list the tracked files.
     for arguments in (("init", "--quiet"), ("add", "--all")):
         subprocess.run(["git", *arguments], cwd=where, check=True, capture_output=True)

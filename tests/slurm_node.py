@@ -4,16 +4,13 @@ import shutil
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from deploy.demo.processes import free_port
 from tests.e2e.processes import exporter, wait_for
 from tests.rig import scenario_with
-from tests.status_server import status_server
-
-from gpu_triage.options.config import Config
 
 GO, HOLD = 0, 1
 """Exit codes of a prolog: the job starts, or it does not and slurmd drains the node."""
@@ -141,23 +138,6 @@ class Node:
         path = self._folder / name
         path.write_text(script)
         path.chmod(0o755)
-
-
-@contextmanager
-def exporter_of_a_repaired_gpu(folder: Path) -> Iterator[tuple[str, Callable[[], None]]]:
-    """The URL of an exporter whose GPU 1 hangs, and what repairs the GPU: its page is held from then on."""
-    hang = 'at = 60\nuntil = 300\ngpu = 1\neffect = { kind = "hang" }'
-    scenario = scenario_with(folder, "idle-downshift", hang)
-    with status_server(scenario, 290.0, config=Config(simulate="idle-downshift"), sampled_seconds=290.0) as server:
-        url = server.url.rstrip("/")
-
-        def repair() -> None:
-            server.run(57.0)
-            # Whoever asks within a second of another gets the same answer.
-            wait_for(lambda: "\tcritical\t" not in lines_at(url))
-            assert "\twarning\tgpu.lost\t" in lines_at(url)
-
-        yield url, repair
 
 
 def lines_at(url: str) -> str:

@@ -14,21 +14,7 @@ import pytest
 from tests.conftest import RequiresTool
 from tests.e2e.processes import wait_for
 from tests.rig import scenario_with
-from tests.slurm_node import (
-    GO,
-    HOLD,
-    LOST,
-    NOBODY,
-    UNSET,
-    Node,
-    exporter_of_a_repaired_gpu,
-    exporter_of_a_sick_gpu,
-    lines_at,
-)
-from tests.status_server import status_server
-
-from gpu_triage.options.config import Config
-from gpu_triage_simulator import load_scenario
+from tests.slurm_node import GO, HOLD, LOST, NOBODY, UNSET, Node, exporter_of_a_sick_gpu, lines_at
 
 pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 
@@ -98,28 +84,6 @@ def test_the_epilog_drains_after_the_job_and_without_scontrol_leaves_it_to_slurm
     result = node.run("epilog", sick, SLURM_JOB_GPUS="1", NODE_CHECK_SCONTROL="/nonexistent/scontrol")
     assert result.returncode == 1
     assert "scontrol cannot drain the node" in result.stderr
-
-
-def test_a_link_that_is_too_narrow_drains_the_node_once_that_has_lasted(node: Node) -> None:
-    config = Config(simulate="dual-a10", sample_fast_seconds=15.0)
-    with status_server(load_scenario("dual-a10"), 300.0, config=config, sampled_seconds=300.0) as server:
-        url = server.url.rstrip("/")
-        assert node.prolog(url, "0").returncode == GO
-        assert node.told == []
-        server.run(420.0)
-        # Whoever asks within a second of another gets the same answer.
-        wait_for(lambda: node.prolog(url, "0").returncode == HOLD)
-    assert node.told == ["update NodeName=gpu-7 State=DRAIN Reason=pcie.width GPU 0 (gpu-triage)"]
-
-
-def test_a_node_that_was_repaired_and_resumed_is_not_drained_while_its_page_is_held(node: Node, tmp_path: Path) -> None:
-    with exporter_of_a_repaired_gpu(tmp_path) as (url, repair):
-        assert node.run("health-check", url).returncode == 0
-        assert node.told == ["update NodeName=gpu-7 State=DRAIN Reason=gpu.lost GPU 1 (gpu-triage)"]
-        repair()
-        for script in ("health-check", "prolog", "epilog"):
-            assert node.run(script, url, SLURM_JOB_GPUS="0,1").returncode == GO
-    assert len(node.told) == 1
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
@@ -175,10 +175,13 @@ class _WatchedJudge(DaemonJudge):
     def __init__(self, config: Config, settings: JudgeSettings) -> None:
         super().__init__(config, judged_host(config, continuous=True))
         self.use(settings)
+        self.beside: Sequence[_WatchedJudge] = ()  # judges of the same samples, whose output is not published
         self.seen: dict[tuple[str, str], Finding] = {}
         self.periods: defaultdict[tuple[str, str], list[Period]] = defaultdict(list)
 
     def judge(self, store: OutcomeStore, now: Moment) -> Iterator[Sample]:
+        for judge in self.beside:
+            judge.judge(store, now)
         samples = super().judge(store, now)
         assert self.latest is not None  # noqa: S101 - it has just judged
         found = {(each.uuid or each.subject, each.check.code): each for each in self.latest.report.findings}
@@ -195,22 +198,6 @@ class _WatchedJudge(DaemonJudge):
         return samples
 
 
-class _Judges:
-    """Several judges on one sampler; the first one's output is published."""
-
-    def __init__(self, judges: Iterable[_WatchedJudge]) -> None:
-        self._judges = tuple(judges)
-        self.saved = self._judges[0].saved  # never written by this sampler
-
-    def judge(self, store: OutcomeStore, now: Moment) -> Iterator[Sample]:
-        samples, *_ = [judge.judge(store, now) for judge in self._judges]
-        return samples
-
-    def interrupt(self) -> None:
-        for judge in self._judges:
-            judge.interrupt()
-
-
 def _timelines(
     machine: Machine, config: Config, seconds: float, settings: Mapping[str, JudgeSettings]
 ) -> list[FindingTimeline]:
@@ -218,8 +205,9 @@ def _timelines(
     clock = machine.clock
     assert isinstance(clock, SteppedClock)  # noqa: S101 - the caller chose it
     judges = {name: _WatchedJudge(config, each) for name, each in settings.items()}
-    lane = partial(InlineLane, clock)
-    sampler = Sampler(machine, config, lane, GPU_COLLECTORS, HOST_COLLECTORS, judge=_Judges(judges.values()))
+    first, *others = judges.values()
+    first.beside = others
+    sampler = Sampler(machine, config, partial(InlineLane, clock), GPU_COLLECTORS, HOST_COLLECTORS, judge=first)
     play(sampler, clock, config, seconds)
     seen = {key: finding for judge in reversed(judges.values()) for key, finding in judge.seen.items()}
     keys = dict.fromkeys(key for judge in judges.values() for key in judge.seen)

@@ -20,16 +20,16 @@ import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from gpu_triage.documents import Place, Range, parse_json, read_value, replace_file, sync_directory, write_file
+from gpu_triage.documents import Place, parse_json, read_value, replace_file, sync_directory, write_file
 from gpu_triage.documents.stream import Budget, Member, Stream, TimeLimit, members, opened, unpacked
 from gpu_triage.driver.kernel.files import QUESTIONS, Question
 from gpu_triage.errors import DocumentError, RecordingError
-from gpu_triage.record.recording import FileAnswer, Recording, TimedAnswer
+from gpu_triage.record.recording import MOST_MOMENT, About, FileAnswer, Recording, TimedAnswer
 
 MOST_BYTES: Final = 128 << 20
 """Limit for a recording, uncompressed, and for the output buffers in it."""
@@ -42,9 +42,6 @@ _MOST_LINE_BYTES: Final = 16 << 20
 _MOST_BLOB_BYTES: Final = 1 << 20  # of one output buffer; the largest real ones are process lists
 _MOST_BLOBS: Final = 16  # of one answer
 _LEAST_TEXT: Final = 4
-_MOST_MOMENT: Final = 1e11  # beyond any real clock
-_MOST_DURATION: Final = 3600.0
-"""Several times what the program records. A judge replays all of it."""
 _MOST_CODE: Final = 1 << 31
 _ARCHIVE: Final = ".tar.gz"
 _ABOUT, _NVML, _FILES, _KMSG = _PARTS = ("recording.json", "nvml.jsonl", "files.jsonl", "kmsg")
@@ -54,20 +51,12 @@ _INVALID: Final = "record it again"
 _REASON: Final = re.compile("[a-z_]{0,40}")
 
 T = TypeVar("T")
-_Moment = Annotated[float, Range(0, _MOST_MOMENT)]
 
 
 @dataclass(frozen=True, slots=True)
-class _About:
-    """Content of ``recording.json``."""
+class _About(About):
+    """Content of ``recording.json``, without its format."""
 
-    format: str
-    version: int
-    versions: dict[str, str]
-    monotonic: _Moment
-    wall: _Moment
-    seconds: Annotated[float, Range(0, _MOST_DURATION)]
-    missing_functions: tuple[str, ...]
     kmsg_readable: bool
 
 
@@ -127,17 +116,8 @@ def _unwritable(path: Path, error: OSError) -> RecordingError:
 
 
 def _texts(recording: Recording) -> Iterator[tuple[str, str]]:
-    about = _About(
-        _FORMAT,
-        _VERSION,
-        dict(recording.versions),
-        monotonic=recording.monotonic,
-        wall=recording.wall,
-        seconds=recording.seconds,
-        missing_functions=recording.missing,
-        kmsg_readable=recording.kmsg is not None,
-    )
-    yield _ABOUT, json.dumps(asdict(about), indent=2) + "\n"
+    about = {"format": _FORMAT, "version": _VERSION, **_facts(recording), "kmsg_readable": recording.kmsg is not None}
+    yield _ABOUT, json.dumps(about, indent=2) + "\n"
     answers = ((round(s, 3), json.loads(key), code, *map(_packed, outs)) for s, key, code, outs in recording.answers)
     yield _NVML, "".join(json.dumps(each) + "\n" for each in answers)
     states = map(_file_row, recording.files)
@@ -145,6 +125,10 @@ def _texts(recording: Recording) -> Iterator[tuple[str, str]]:
     yield _KMSG, recording.kmsg or ""
     if recording.verdict is not None:
         yield _VERDICT, recording.verdict
+
+
+def _facts(about: About) -> dict[str, Any]:
+    return {each.name: getattr(about, each.name) for each in fields(About)}
 
 
 def _file_row(answer: FileAnswer) -> list[object]:
@@ -201,11 +185,7 @@ def read_recording(path: Path, now: Callable[[], float] = time.monotonic) -> Rec
         raise RecordingError(f"{path}: cannot be read: {why}; {_NOT_OURS}") from error
     about: _About = found[_ABOUT]
     return Recording(
-        versions=about.versions,
-        monotonic=about.monotonic,
-        wall=about.wall,
-        seconds=about.seconds,
-        missing=about.missing_functions,
+        **_facts(about),
         answers=found[_NVML],
         files=found[_FILES],
         kmsg=found[_KMSG] if about.kmsg_readable else None,
@@ -265,7 +245,9 @@ def _about(name: str, stream: Stream) -> _About:
     for key, right in (("format", _FORMAT), ("version", _VERSION)):
         if about.get(key) != right:
             raise RecordingError(f"{name}: {key}: is {about.get(key)!r:.80}, and this program reads {right!r}")
-    return read_value(_About, document, Place(name))
+    return read_value(
+        _About, {key: each for key, each in about.items() if key not in ("format", "version")}, Place(name)
+    )
 
 
 def _rows(what: str, read: Callable[..., T], name: str, stream: Stream) -> tuple[T, ...]:
@@ -321,7 +303,7 @@ def _file(seconds: float, question: Question, path: str, content: str | None, fa
 
 def _time(value: float) -> float:
     seconds = float(value)
-    if not 0 <= seconds <= _MOST_MOMENT:  # also true for NaN
+    if not 0 <= seconds <= MOST_MOMENT:  # also true for NaN
         raise ValueError("is no time")
     return seconds
 

@@ -64,11 +64,11 @@ def function_of(key: str) -> str:
 
 
 def loose(key: str) -> str:
-    """A key without timestamps and buffer digest, as a fallback if there is no exact match."""
+    """A key without buffer digest, as a fallback if there is no exact match."""
     parts = json.loads(key)
     if isinstance(parts[-1], str) and _DIGEST.fullmatch(parts[-1]):
         parts.pop()
-    return json.dumps([0 if isinstance(part, int) and part > _LEAST_TIMESTAMP else part for part in parts])
+    return json.dumps(parts)
 
 
 def content(out: Any) -> bytes:
@@ -92,11 +92,12 @@ def memory_of(argument: Any) -> Any | None:
 
 
 def plain(argument: Any) -> object:
-    if argument is None or isinstance(argument, (int, float, str)):
-        return argument
+    """A number, handle or text as JSON has it; 0 for a timestamp: calls for events since then would all differ."""
     if (address := _address(argument)) is not None:
         return f"@{address:x}"
-    value = argument if isinstance(argument, bytes) else getattr(argument, "value", None)
+    value = argument if isinstance(argument, (int, float, str, bytes)) else getattr(argument, "value", None)
+    if isinstance(value, int) and value > _LEAST_TIMESTAMP:
+        return 0
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
@@ -113,7 +114,6 @@ _UNRECORDED: Final = frozenset({"nvmlErrorString", GPM_ALLOC})
 _GPM: Final = "nvmlGpm"
 """The arguments of these functions don't identify the GPU of a sample: `CallKeys` remembers it."""
 
-_TIMESTAMP: Final = re.compile(r"\b[0-9]{13,}\b")
 _MOST_CALLS: Final = 4096
 _PRIVATE_MEMBERS: Final = frozenset({"clusterUuid", "uuid", "serial", "ibGuid", "chassisSerialNumber"})
 
@@ -192,10 +192,7 @@ class RecordingNvml:
         if known is not None:
             return known, True
         key, outs = self._keys.describe(name, arguments)
-        if _TIMESTAMP.search(key):
-            # Calls that ask for events since a timestamp would otherwise each get their own key.
-            key = _TIMESTAMP.sub("0", key)
-        elif not name.startswith(_GPM):
+        if not name.startswith(_GPM):
             if len(self._known) >= _MOST_CALLS:
                 self._known.clear()
             self._known[identity] = key

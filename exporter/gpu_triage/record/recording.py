@@ -1,10 +1,14 @@
 """Data model of a recording."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, Final, NamedTuple
 
+from gpu_triage.documents import Range
 from gpu_triage.driver.kernel.files import Question
+
+MOST_MOMENT: Final = 1e11  # beyond any real clock
+MOST_DURATION: Final = 3600.0
+"""Several times what the program records. A judge replays all of it."""
 
 
 class TimedAnswer(NamedTuple):
@@ -26,15 +30,24 @@ class FileAnswer(NamedTuple):
     failure: str = ""  # the reason if it could not be read
 
 
+_Moment = Annotated[float, Range(0, MOST_MOMENT)]
+
+
 @dataclass(frozen=True, slots=True)
-class Recording:
+class About:
+    """Where and when a host was recorded."""
+
+    versions: dict[str, str]  # of the recording software (gpu_triage, python, kernel), informational
+    monotonic: _Moment  # start, in monotonic and wall clock seconds
+    wall: _Moment
+    seconds: Annotated[float, Range(0, MOST_DURATION)]  # duration
+    missing_functions: tuple[str, ...]  # NVML functions that the library lacks
+
+
+@dataclass(frozen=True, slots=True)
+class Recording(About):
     """A recorded host. The first answer to each question also applies before it was given."""
 
-    versions: Mapping[str, str]  # of the recording software (gpu_triage, python, kernel), informational
-    monotonic: float  # start, in monotonic and wall clock seconds
-    wall: float
-    seconds: float  # duration
-    missing: tuple[str, ...]  # NVML functions that the library lacks
     answers: tuple[TimedAnswer, ...]  # in chronological order
     files: tuple[FileAnswer, ...]  # likewise
     kmsg: str | None  # kernel log records in /dev/kmsg format; None if it was unreadable

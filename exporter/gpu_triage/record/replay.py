@@ -30,6 +30,7 @@ _SUCCEED: Final = frozenset({"nvmlShutdown", "nvmlEventSetFree", GPM_FREE})
 """Called at the exporter's shutdown, which may be after the end of the recording."""
 
 _INIT: Final = "nvmlInitWithFlags"
+_PROCESS_LISTS: Final = "RunningProcesses"  # in the names of the functions
 _FIRST_SAMPLE: Final = 0x7F5C_0000_0000
 
 Timed = TypeVar("Timed", TimedAnswer, FileAnswer)
@@ -65,51 +66,6 @@ class _SteppedReplayClock(_ReplayClock):
         self._base.advance(seconds)
 
 
-class ProcessLists:
-    """Recorded process lists, by function and GPU, in chronological order.
-
-    They are replayed into buffers of other sizes: a list is requested with a buffer as large as the last one, so the
-    sizes in a recording depend on the exporter's state.
-    """
-
-    def __init__(self) -> None:
-        self._answers: dict[str, list[TimedAnswer]] = {}
-
-    def note(self, function: str, answer: TimedAnswer) -> None:
-        """Add a recorded response if it is a process list; responses with only the required size are ignored."""
-        if "RunningProcesses" in function and answer.code != _INSUFFICIENT_SIZE:
-            self._answers.setdefault(_whose(answer.key), []).append(answer)
-
-    def give(self, key: str, outs: tuple[Any, ...], elapsed: float) -> int | None:
-        """Write the list as of this time; returns the NVML code, or None if none was recorded. `key`: of `CallKeys`."""
-        answers = self._answers.get(_whose(key))
-        if not answers or not outs:
-            return None
-        answer = _latest(answers, elapsed)
-        if answer.code != _SUCCESS:
-            return answer.code
-        count, *buffers = outs
-        entry_bytes = ctypes.sizeof(buffers[0]) // len(buffers[0]) if buffers else 1
-        raw = _listed(answer, entry_bytes)
-        count.value = len(raw) // entry_bytes
-        if not buffers or len(raw) > ctypes.sizeof(buffers[0]):
-            return _INSUFFICIENT_SIZE if raw else _SUCCESS
-        ctypes.memmove(ctypes.addressof(buffers[0]), raw, len(raw))
-        return _SUCCESS
-
-
-def _whose(key: str) -> str:
-    return json.dumps(json.loads(key)[:2])
-
-
-def _listed(answer: TimedAnswer, entry_bytes: int) -> bytes:
-    # A call without a buffer succeeded only if there were no processes.
-    count, raw, *_ = (*answer.outs, None, None)
-    entries = raw or b""
-    # None means that the call left the count unchanged, so the buffer was full.
-    return entries if count is None else entries[: int.from_bytes(count, "little") * entry_bytes]
-
-
 class ReplayedNvml:
     """NvmlLibrary of a replayed machine, and the library object it loads: returns recorded responses."""
 
@@ -117,10 +73,8 @@ class ReplayedNvml:
         self._elapsed = elapsed
         self._keys = CallKeys()
         self._lock = threading.Lock()
-        self._exact: dict[str, list[TimedAnswer]] = {}
-        self._loose: dict[str, list[TimedAnswer]] = {}
+        self._answers: dict[str, list[TimedAnswer]] = {}  # by each key that finds them
         self._events: deque[TimedAnswer] = deque()
-        self._process_lists = ProcessLists()
         self._functions = {*_SUCCEED, GPM_ALLOC, _INIT}
         known_function, known_loose = cache(function_of), cache(loose)
         for answer in recording.answers:
@@ -129,9 +83,11 @@ class ReplayedNvml:
             if function in EVENTS and answer.code == _SUCCESS:
                 self._events.append(answer)
                 continue
-            self._exact.setdefault(answer.key, []).append(answer)
-            self._loose.setdefault(known_loose(answer.key), []).append(answer)
-            self._process_lists.note(function, answer)
+            keys = {answer.key, known_loose(answer.key)}
+            if _PROCESS_LISTS in function and answer.code != _INSUFFICIENT_SIZE:
+                keys.add(_whose(answer.key))
+            for key in keys:
+                self._answers.setdefault(key, []).append(answer)
         self._next_sample = _FIRST_SAMPLE
 
     def load(self) -> object:
@@ -162,11 +118,9 @@ class ReplayedNvml:
         return self._recorded(name, key, outs)
 
     def _recorded(self, name: str, key: str, outs: tuple[Any, ...]) -> int:
-        listed = self._process_lists.give(key, outs, self._elapsed())
-        if listed is not None:
-            return listed
-        known = self._exact.get(key) or self._loose.get(loose(key))
-        if known is not None:
+        if _PROCESS_LISTS in name and outs and (lists := self._answers.get(_whose(key))):
+            return _give_list(_latest(lists, self._elapsed()), outs)
+        if known := self._answers.get(key) or self._answers.get(loose(key)):
             return _give(_latest(known, self._elapsed()), outs)
         if name == _INIT:
             # There was no library to record.
@@ -179,6 +133,35 @@ def _give(answer: TimedAnswer, outs: tuple[Any, ...]) -> int:
         if raw is not None and not fill(out, raw):
             return _INSUFFICIENT_SIZE
     return answer.code
+
+
+def _whose(key: str) -> str:
+    """The key of process lists of any size: their function and GPU."""
+    return json.dumps(json.loads(key)[:2])
+
+
+def _give_list(answer: TimedAnswer, outs: tuple[Any, ...]) -> int:
+    """Write a process list into a buffer of any size.
+
+    A list is requested with a buffer as large as the last one, so sizes in a recording depend on the exporter's state.
+    """
+    if answer.code != _SUCCESS:
+        return answer.code
+    count, *buffers = outs
+    entry_bytes = ctypes.sizeof(buffers[0]) // len(buffers[0]) if buffers else 1
+    raw = _listed(answer, entry_bytes)
+    count.value = len(raw) // entry_bytes
+    if not buffers or not fill(buffers[0], raw):
+        return _INSUFFICIENT_SIZE if raw else _SUCCESS
+    return _SUCCESS
+
+
+def _listed(answer: TimedAnswer, entry_bytes: int) -> bytes:
+    # A call without a buffer succeeded only if there were no processes.
+    count, raw, *_ = (*answer.outs, None, None)
+    entries = raw or b""
+    # None means that the call left the count unchanged, so the buffer was full.
+    return entries if count is None else entries[: int.from_bytes(count, "little") * entry_bytes]
 
 
 class ReplayedFiles:

@@ -1,11 +1,11 @@
 """`gpu-triage help`, and errors of all commands: what is wrong, and what to write instead."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
 import yaml
+from deploy.generate.man_pages import commands
 from tests.command_line import Run
 from tests.gathered import every
 
@@ -40,19 +40,10 @@ def test_options_that_make_no_sense_are_refused_in_one_line(run: Run, line: str,
     assert said in err
 
 
-def commands(command: click.Command, ctx: click.Context) -> Iterator[click.Context]:
-    yield ctx
-    if isinstance(command, click.Group):
-        for name in command.list_commands(ctx):
-            found = command.get_command(ctx, name)
-            assert found is not None
-            yield from commands(found, click.Context(found, parent=ctx, info_name=name))
-
-
 def test_no_parameter_has_a_type_with_messages_that_name_no_remedy() -> None:
     unclear = (
         f"{ctx.command_path} {parameter.opts[0]}: {parameter.type}"
-        for ctx in every(commands(group, click.Context(group, info_name="gpu-triage")))
+        for ctx in every(commands(click.Context(group, info_name="gpu-triage")))
         for parameter in ctx.command.params
         if isinstance(parameter.type, click.types.IntParamType | click.types.FloatParamType | click.Choice)
         and not isinstance(parameter.type, OneOf | StrictBool)

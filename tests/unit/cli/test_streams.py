@@ -53,6 +53,19 @@ def test_a_stream_that_is_gone_ends_in_an_exit_code_and_a_sentence(case: Case) -
     assert bool(ended.stderr) == bool(case.stderr)
 
 
+TALK = """
+import sys, click
+from gpu_triage.cli.run import run_cli
+sys.exit(run_cli(click.Command("talk", callback=lambda: print("line")), []))
+"""
+
+
+def test_a_reader_that_is_gone_before_the_last_line_is_no_bug() -> None:
+    script = f"set -o pipefail; PYTHONUNBUFFERED= {sys.executable} -c '{TALK}' | true"
+    ended = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (141, "")
+
+
 @pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-", ">&- 2>/dev/full"])
 def test_the_daemon_runs_without_its_streams_and_gives_their_numbers_to_nothing_else(closed: str) -> None:
     address = f"127.0.0.1:{free_port()}"

@@ -88,8 +88,7 @@ class FlightRecorder:
 
     def reading(self, now: float) -> FlightReading:
         with self._lock:
-            for labels in [key for key, each in self._written.items() if now - each.at > _PUBLISHED_SECONDS]:
-                del self._written[labels]
+            self._written = {key: each for key, each in self._written.items() if now - each.at <= _PUBLISHED_SECONDS}
             return dict(self._written)
 
     def health(self) -> CollectorHealth:
@@ -152,10 +151,9 @@ class FlightRecorder:
     def _record_wanted(self) -> None:
         with self._lock:
             wanted, self._wanted = tuple(self._wanted), {}
-        if wanted:
-            self._record(wanted, self._clock.now())
-
-    def _record(self, wanted: tuple[Cause, ...], now: Moment) -> None:
+        if not wanted:
+            return
+        now = self._clock.now()
         kept = {each: at for each, at in self._recorded_at.items() if now.monotonic - at < AGAIN_SECONDS}
         if len(set(kept.values())) >= MOST_AN_HOUR:
             self._fail(FlightRecorderError("too_many", f"{MOST_AN_HOUR} recordings within an hour"), lasting=False)

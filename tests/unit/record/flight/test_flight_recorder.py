@@ -136,8 +136,8 @@ def test_a_recording_that_is_never_written_to_its_end_is_no_success(tmp_path: Pa
 
     class HangingDisk(Disk):
         def __call__(self, directory: Path, recording: FlightRecording) -> str:
-            for _ in range(2):
-                host.rig.clock.advance(100.0)
+            for seconds in (125.0, 10.0):
+                host.rig.clock.advance(seconds)
                 seen.append(host.recorder.health().success)
             return super().__call__(directory, recording)
 
