@@ -209,6 +209,11 @@ def test_a_finding(steps: Sequence[Step]) -> None:
         pytest.param(LATCHED, [(H, 0, C)], id="no wait"),
         pytest.param(replace(HOT, check=replace(CHECK, hold_seconds=0.0)), [*SURE, (H, 5, C), (G, 5, E)], id="no hold"),
         pytest.param(
+            replace(HOT, check=replace(CHECK, continuous=True)),
+            [(H, 0, P), (H, 300, P), (G, 5, A), (H, 5, P), (LASTED, 0, A)],
+            id="a gap begins the wait of what is continuous anew",
+        ),
+        pytest.param(
             replace(HOT, check=replace(CHECK, under_load=False)),
             [*SURE, (RESET, 1602, A), (B, 5, C), (B, 100, C), (G, 5, CURED)],
             id="after a reset, somebody must look at what a GPU at rest shows",

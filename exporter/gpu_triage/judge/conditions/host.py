@@ -35,8 +35,8 @@ class MessageRule(NamedTuple):
 
 
 MESSAGE_RULES: Final = tuple(
-    MessageRule(row.pop("code"), {ProblemKind(kind): words for kind, words in row.pop("kinds").items()}, **row)
-    for row in packaged_toml(__package__, "message_rules.toml")["rule"]
+    MessageRule(code, {ProblemKind(kind): words for kind, words in row.pop("kinds").items()}, **row)
+    for code, row in packaged_toml(__package__, "message_rules.toml").items()
 )
 
 _ADDRESS: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
