@@ -16,8 +16,6 @@ from itertools import groupby, islice
 from operator import is_
 from typing import Final, NamedTuple
 
-import psutil
-
 from gpu_triage.log import fields
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_TIME_SECONDS
 from gpu_triage.read.selection import Selection
@@ -76,7 +74,6 @@ class Exposition:
         self._clock = sampler.freshness.clock
         self._expires_at = sampler.freshness.expires_at
         self._shown = selection
-        self._process = psutil.Process()
         self._process_encoders = {form: Encoder(form) for form in Format}
         self._encoding = threading.Lock()
         self._pages: dict[tuple[Format, str], _CollectorPage] = {}
@@ -170,7 +167,7 @@ class Exposition:
         """Metrics about this process, which have no collector: read when a page is encoded."""
         at = self._clock.now()
         time_now = GPU_EXPORTER_TIME_SECONDS.sample(round(at.wall, 3))
-        samples = (*self._shown.of((time_now,)), *process_samples(self._process))
+        samples = (*self._shown.of((time_now,)), *process_samples())
         return Outcome("process", HOST, samples, at)
 
 

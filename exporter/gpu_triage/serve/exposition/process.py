@@ -21,9 +21,10 @@ _OPEN_FILES = host_gauge("process_open_fds", "Number of open file descriptors.",
 _MOST_FILES = host_gauge("process_max_fds", "Maximum number of open file descriptors.", source="getrlimit(2)")
 
 
-def process_samples(process: psutil.Process) -> Iterator[Sample]:
-    """What can be read of a process, always from the real procfs, even if another host is monitored."""
+def process_samples(pid: int | None = None) -> Iterator[Sample]:
+    """What can be read of this process, always from the real procfs, even if another host is monitored."""
     try:
+        process = psutil.Process(pid)
         with process.oneshot():
             memory, cpu = process.memory_info(), process.cpu_times()
             started_at, files = process.create_time(), process.num_fds()

@@ -3,7 +3,6 @@
 import os
 from dataclasses import replace
 
-import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -133,7 +132,7 @@ def test_series_that_are_gone_are_not_kept() -> None:
 
 def test_names_helps_and_values_are_those_of_prometheus_client() -> None:
     theirs = {family.name: family for family in ProcessCollector(registry=None).collect()}
-    ours = {sample.spec.name.removesuffix("_total"): sample for sample in process_samples(psutil.Process())}
+    ours = {sample.spec.name.removesuffix("_total"): sample for sample in process_samples()}
     assert list(ours) == list(theirs)
     assert [each.spec.help for each in ours.values()] == [family.documentation for family in theirs.values()]
     for name in ("process_start_time_seconds", "process_max_fds", "process_open_fds"):
@@ -146,6 +145,5 @@ def test_a_process_that_cannot_be_read_costs_these_series_only() -> None:
     child = os.fork()
     if not child:
         os._exit(0)
-    ended = psutil.Process(child)
     os.waitpid(child, 0)
-    assert list(process_samples(ended)) == []
+    assert list(process_samples(child)) == []
