@@ -22,7 +22,7 @@ _MOST_FILES = host_gauge("process_max_fds", "Maximum number of open file descrip
 
 
 def process_samples(pid: int | None = None) -> Iterator[Sample]:
-    """What can be read of this process, always from the real procfs, even if another host is monitored."""
+    """What can be read of this process (or that of `pid`), from the real procfs even if another host is monitored."""
     try:
         process = psutil.Process(pid)
         with process.oneshot():
