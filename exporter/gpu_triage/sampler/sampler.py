@@ -115,9 +115,6 @@ log = logging.getLogger(__name__)
 _PATIENCE_SECONDS: Final = 10.0
 """How long the first judgment waits for the first readings, in case one of them hangs."""
 
-_NAME_LABEL: Final = 2
-"""Position of `name` among the labels of gpu_info."""
-
 
 class StoreJudge(Protocol):
     """Interprets the published readings."""
@@ -342,8 +339,8 @@ class Sampler:
         )
 
     def _name_of(self, record: GpuRecord) -> str:
-        identity = self.store.get(IDENTITY.name, record.key)
-        return identity.samples[0].labels[_NAME_LABEL] if identity and identity.samples else ""
+        identity = self.store.reading(IDENTITY, record.key)
+        return "" if identity is None else identity.name
 
     def _exporter_reading(self, now: Moment) -> ExporterReading:
         """The state of this process, and the health of every collector."""

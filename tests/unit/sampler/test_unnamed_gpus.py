@@ -1,18 +1,22 @@
 """GPUs that were lost before the exporter started do not tell who they are: they are recognized, and findings end."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from tests.incident_hosts import restarted
 from tests.rig import Rig, only, pair_with, rig, scenario_with, three_with
 
+from gpu_triage.driver.nvml.session import MAX_GPUS
 from gpu_triage.judge.findings.finding import State
 from gpu_triage.judge.findings.states import EndReason
 from gpu_triage.judge.findings.table import BY_CODE
 from gpu_triage.options.config import Config
 from gpu_triage.read.incidents.ledger import Board
-from gpu_triage.sampler.host_gpus import Places
+from gpu_triage.sampler.host_gpus import HostGpus, Places
+from gpu_triage.sampler.lanes import InlineLane
+from gpu_triage_simulator import VirtualClock
 
 BUS = ("0000:17:00.0", "0000:65:00.0", "0000:b3:00.0")
 LOST_AT, REPAIRED_AT = 60, 300
@@ -179,3 +183,12 @@ def test_a_gpu_without_a_name_is_where_no_other_is(
 ) -> None:
     places = Places(frozenset(on_bus), {address: Board(f"GPU-{address}", slot=address) for address in boards})
     assert places.of(unnamed, named) == found
+
+
+def test_of_more_gpus_than_a_host_has_those_that_are_gone_longest_are_forgotten(config: Config) -> None:
+    gpus = HostGpus(config, partial(InlineLane, VirtualClock()))
+    for number in range(MAX_GPUS + 3):
+        gpus.remember([Board(f"GPU-{number}", slot=f"0000:{number:02x}:00.0")], float(number))
+    forgotten = gpus.conclude(set(), (), Places(frozenset(), {}), now=1000.0)
+    assert forgotten == ("GPU-0", "GPU-1", "GPU-2")
+    assert len(gpus) == MAX_GPUS

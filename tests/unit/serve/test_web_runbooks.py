@@ -32,16 +32,7 @@ BROWSER = "text/html,application/xhtml+xml,*/*;q=0.8"
 
 @pytest.mark.parametrize(
     ("path", "heading"),
-    [
-        ("/runbooks/", "Runbooks"),
-        ("/runbooks/GpuLost", "GpuLost"),
-        ("/runbooks/GpuLost.md", "GpuLost"),
-        ("/runbooks/gpu.lost", "Finding gpu.lost"),
-        ("/runbooks/xid%2079", "Xid 79"),
-        ("/runbooks/playbook", "Playbook: why is this GPU job slow or failing?"),
-        ("/runbooks/metrics", "Metrics"),
-        ("/runbooks/GpuLost?from=alertmanager", "GpuLost"),
-    ],
+    [("/runbooks/", "Runbooks"), ("/runbooks/xid%2079", "Xid 79"), ("/runbooks/GpuLost?from=alertmanager", "GpuLost")],
 )
 def test_a_page_is_found_by_the_name_a_person_has_at_hand(client: HTTPConnection, path: str, heading: str) -> None:
     response, body = ask(client, path, Accept=BROWSER)

@@ -22,7 +22,7 @@ from gpu_triage.read.selection import Selection
 from gpu_triage.sampler.outcomes import HOST, Outcome
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.serve.exposition.encoding import END, Encoder, Format
-from gpu_triage.serve.exposition.process import OwnProcess
+from gpu_triage.serve.exposition.process import process_samples
 from gpu_triage.serve.messages import Answer, weighted
 
 log = logging.getLogger(__name__)
@@ -74,7 +74,6 @@ class Exposition:
         self._clock = sampler.freshness.clock
         self._expires_at = sampler.freshness.expires_at
         self._shown = selection
-        self._process = OwnProcess()
         self._process_encoders = {form: Encoder(form) for form in Format}
         self._encoding = threading.Lock()
         self._pages: dict[tuple[Format, str], _CollectorPage] = {}
@@ -168,7 +167,7 @@ class Exposition:
         """Metrics about this process, which have no collector: read when a page is encoded."""
         at = self._clock.now()
         time_now = GPU_EXPORTER_TIME_SECONDS.sample(round(at.wall, 3))
-        samples = (*self._shown.of((time_now,)), *self._process.samples())
+        samples = (*self._shown.of((time_now,)), *process_samples())
         return Outcome("process", HOST, samples, at)
 
 

@@ -21,25 +21,20 @@ _OPEN_FILES = host_gauge("process_open_fds", "Number of open file descriptors.",
 _MOST_FILES = host_gauge("process_max_fds", "Maximum number of open file descriptors.", source="getrlimit(2)")
 
 
-class OwnProcess:
-    """Reads the kernel's data on this process, always from the real procfs, even if another host is monitored."""
-
-    def __init__(self, process: psutil.Process | None = None) -> None:
-        self._process = process or psutil.Process()
-
-    def samples(self) -> Iterator[Sample]:
-        """Yield what can be read; nothing without a procfs."""
-        try:
-            with self._process.oneshot():
-                memory, cpu = self._process.memory_info(), self._process.cpu_times()
-                started_at, files = self._process.create_time(), self._process.num_fds()
-        except (psutil.Error, OSError, ValueError, IndexError):
-            return
-        yield _VIRTUAL_MEMORY.sample(memory.vms)
-        yield _RESIDENT_MEMORY.sample(memory.rss)
-        yield _START_TIME.sample(started_at)
-        yield _CPU_SECONDS.sample(cpu.user + cpu.system)
-        yield _OPEN_FILES.sample(files)
-        most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if most != resource.RLIM_INFINITY:
-            yield _MOST_FILES.sample(most)
+def process_samples(pid: int | None = None) -> Iterator[Sample]:
+    """What can be read of this process (or that of `pid`), from the real procfs even if another host is monitored."""
+    try:
+        process = psutil.Process(pid)
+        with process.oneshot():
+            memory, cpu = process.memory_info(), process.cpu_times()
+            started_at, files = process.create_time(), process.num_fds()
+    except (psutil.Error, OSError, ValueError, IndexError):
+        return
+    yield _VIRTUAL_MEMORY.sample(memory.vms)
+    yield _RESIDENT_MEMORY.sample(memory.rss)
+    yield _START_TIME.sample(started_at)
+    yield _CPU_SECONDS.sample(cpu.user + cpu.system)
+    yield _OPEN_FILES.sample(files)
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most != resource.RLIM_INFINITY:
+        yield _MOST_FILES.sample(most)

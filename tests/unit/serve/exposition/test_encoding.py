@@ -3,7 +3,6 @@
 import os
 from dataclasses import replace
 
-import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +19,7 @@ from gpu_triage.read.selection import Selection
 from gpu_triage.read.xid.xid_metrics import GPU_XID_ERRORS_TOTAL
 from gpu_triage.sampler.outcomes import HOST, Outcome
 from gpu_triage.serve.exposition.encoding import Encoder, Format, encode_families, go_float, label_value
-from gpu_triage.serve.exposition.process import OwnProcess
+from gpu_triage.serve.exposition.process import process_samples
 
 LABEL = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 VALUE = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
@@ -133,7 +132,7 @@ def test_series_that_are_gone_are_not_kept() -> None:
 
 def test_names_helps_and_values_are_those_of_prometheus_client() -> None:
     theirs = {family.name: family for family in ProcessCollector(registry=None).collect()}
-    ours = {sample.spec.name.removesuffix("_total"): sample for sample in OwnProcess().samples()}
+    ours = {sample.spec.name.removesuffix("_total"): sample for sample in process_samples()}
     assert list(ours) == list(theirs)
     assert [each.spec.help for each in ours.values()] == [family.documentation for family in theirs.values()]
     for name in ("process_start_time_seconds", "process_max_fds", "process_open_fds"):
@@ -146,6 +145,5 @@ def test_a_process_that_cannot_be_read_costs_these_series_only() -> None:
     child = os.fork()
     if not child:
         os._exit(0)
-    ended = psutil.Process(child)
     os.waitpid(child, 0)
-    assert list(OwnProcess(ended).samples()) == []
+    assert list(process_samples(child)) == []
