@@ -112,7 +112,7 @@ def _what_it_is() -> Row:
             Column("OS manages memory", expr=by_gpu(gpu("gpu_memory_os_managed")), texts=YES),
             Column("NUMA node", expr=by_gpu(gpu("gpu_numa_node"))),
             Column("Compute mode", label="mode"),
-            Column("Mode", expr=f"max by ({TARGET}, gpu, mode) ({gpu('gpu_compute_mode_info')})", hidden=True),
+            Column("Mode", expr=by_gpu(gpu("gpu_compute_mode_info"), "mode"), hidden=True),
             size=Size(14, 4),
         ),
         table_of(

@@ -3,7 +3,7 @@
 from dashboards.board import Row
 from dashboards.panels import Query, Size, lines
 from dashboards.selectors import TARGET, by_gpu, gpu, legend, risen, when
-from dashboards.tables import Column, table_of
+from dashboards.tables import Column, ago, table_of
 from dashboards.value_mappings import FABRIC_CONFIGURATION, FABRIC_HEALTH, FABRIC_STATE, NO_FAULT, RECOVERY
 
 
@@ -27,9 +27,9 @@ def health() -> Row:
             Column("Fabric's configuration", expr=by_gpu(gpu("gpu_fabric_configuration")), texts=FABRIC_CONFIGURATION),
             Column("Failures in one unit", expr=by_gpu(gpu("gpu_xid_suspect_unit_processes"))),
             Column("Fabric's faults", expr=f"sum by ({TARGET}, gpu) ({gpu('gpu_fabric_fault')})"),
-            Column("Last reset", expr=when(by_gpu(gpu("gpu_reset_timestamp_seconds"))), unit="dateTimeFromNow"),
+            ago("Last reset", expr=when(by_gpu(gpu("gpu_reset_timestamp_seconds")))),
             Column("Error", label="error"),
-            Column("Fails", expr=f"max by ({TARGET}, gpu, error) ({gpu('gpu_error_info')})", hidden=True),
+            Column("Fails", expr=by_gpu(gpu("gpu_error_info"), "error"), hidden=True),
             size=Size(24, 4),
         ),
         table_of(
@@ -38,9 +38,7 @@ def health() -> Row:
             "No data: the GPU is not in a fabric of several hosts.",
             Column("Fabric", label="cluster_uuid"),
             Column("Clique", label="clique"),
-            Column(
-                "Joined", expr=f"max by ({TARGET}, gpu, cluster_uuid, clique) ({gpu('gpu_fabric_info')})", hidden=True
-            ),
+            Column("Joined", expr=by_gpu(gpu("gpu_fabric_info"), "cluster_uuid", "clique"), hidden=True),
             size=Size(8, 5),
         ),
         table_of(
@@ -51,10 +49,7 @@ def health() -> Row:
             Column("On the", label="by"),
             Column("Last 7 days", expr=_incidents(_WEEK)),
             Column("Last 30 days", expr=_incidents(_MONTH)),
-            Column(
-                "Boards in this slot",
-                expr=f"max by ({TARGET}, gpu, kind) ({gpu('gpu_incident_boards_recent', _MONTH)})",
-            ),
+            Column("Boards in this slot", expr=by_gpu(gpu("gpu_incident_boards_recent", _MONTH), "kind")),
             sort="-Last 30 days",
             size=Size(16, 5),
         ),
@@ -65,7 +60,7 @@ def health() -> Row:
             Column("Finding", label="code"),
             Column("By", label="by"),
             Column("Note", label="note"),
-            Column("Until, or repaired", expr=when(_decided()), unit="dateTimeFromNow"),
+            ago("Until, or repaired", expr=when(_decided())),
             sort="-Until, or repaired",
             size=Size(24, 4),
         ),
@@ -96,7 +91,7 @@ def health() -> Row:
             "Every Xid since the start of the host's kernel log, when it last occurred, and how often in the time "
             "shown. No data: no Xid reported, or the kernel log is not read.",
             Column("Xid", label="xid", width=60),
-            Column("When", expr=when(f"max by ({TARGET}, gpu, xid) ({_LAST_XID})"), unit="dateTimeFromNow"),
+            ago("When", expr=when(f"max by ({TARGET}, gpu, xid) ({_LAST_XID})")),
             Column(
                 "Times",
                 expr=f"sum by ({TARGET}, gpu, xid) {risen(gpu('gpu_xid_errors_total'), '$__range')}",

@@ -96,7 +96,7 @@ def links() -> Row:
             Column("Capability", label="capability"),
             Column("Status", label="status"),
             Column("Level", label="level"),
-            Column("Peers", expr=f"max by ({TARGET}, gpu, capability, status, level) ({gpu('gpu_p2p_peers')})"),
+            Column("Peers", expr=by_gpu(gpu("gpu_p2p_peers"), "capability", "status", "level")),
             size=Size(12, 7),
         ),
         table_of(

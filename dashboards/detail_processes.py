@@ -3,8 +3,8 @@
 from dashboards.board import Row
 from dashboards.palette import PLAIN
 from dashboards.panels import Query, Size, lines
-from dashboards.selectors import TARGET, gpu, legend, when
-from dashboards.tables import Column, owner_columns, table_of
+from dashboards.selectors import TARGET, by_gpu, gpu, legend, when
+from dashboards.tables import Column, ago, owner_columns, table_of
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_WAITS_FOR
 
 
@@ -25,12 +25,8 @@ def processes() -> Row:
             Column("Known", expr=f"max by ({TARGET}, gpu, {_OWNER}) ({gpu('gpu_process_info')})", hidden=True),
             Column("Memory", expr=_of_process("gpu_process_memory_bytes"), unit="bytes"),
             Column("SM use", expr=_of_process("gpu_process_sm_utilization_ratio"), unit="percentunit", decimals=0),
-            Column("Started", expr=when(_of_process("gpu_process_start_timestamp_seconds")), unit="dateTimeFromNow"),
-            Column(
-                "Hangs since",
-                expr=when(_of_process("gpu_process_blocked_since_timestamp_seconds")),
-                unit="dateTimeFromNow",
-            ),
+            ago("Started", expr=when(_of_process("gpu_process_start_timestamp_seconds"))),
+            ago("Hangs since", expr=when(_of_process("gpu_process_blocked_since_timestamp_seconds"))),
             Column("Waits for", expr=_of_process("gpu_process_waits_for"), texts=_WAITS_FOR),
             Column("CPUs on its node", expr=_of_process("gpu_process_numa_local")),
             Column("Distance to its CPUs", expr=_of_process("gpu_process_numa_distance")),
@@ -93,9 +89,7 @@ def instances() -> Row:
             Column("GPU instance", label="gi"),
             Column("Compute instance", label="ci"),
             Column("MIG UUID", label="mig_uuid"),
-            Column(
-                "Known", expr=f"max by ({TARGET}, gpu, mig_uuid, profile, gi, ci) ({gpu('gpu_mig_info')})", hidden=True
-            ),
+            Column("Known", expr=by_gpu(gpu("gpu_mig_info"), "mig_uuid", "profile", "gi", "ci"), hidden=True),
             Column("Memory used", expr=_of_instance("gpu_mig_memory_used_bytes"), unit="bytes"),
             Column("Memory", expr=_of_instance("gpu_mig_memory_total_bytes"), unit="bytes"),
             Column("SM active", expr=_of_instance("gpu_mig_sm_active_ratio"), unit="percentunit"),

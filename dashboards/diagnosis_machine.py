@@ -26,8 +26,8 @@ from dashboards.selectors import (
     worst_gpus,
 )
 from dashboards.steps import HELD_BACK, PATH, SICK, of_finding
-from dashboards.tables import GPU, HOST, Column, table_of
-from dashboards.value_mappings import GPU_STATE, NO_FAULT, REACHED, RECOVERY, SUSPECT
+from dashboards.tables import GPU, HOST, Column, ago, table_of
+from dashboards.value_mappings import GPU_STATE, NO_FAULT, REACHED, RECOVERY, WATCH_IF_YES
 
 XID_CATALOG = ("What NVIDIA says of this Xid", "https://docs.nvidia.com/deploy/xid-errors/index.html")
 FAULT = limits((1, BAD))
@@ -37,7 +37,7 @@ HALF = Size(12, 8)
 def sick() -> Row:
     uncorrected = by_gpu(gpu("gpu_ecc_volatile_errors_total", 'severity="uncorrected"'))
     sram_over_limit = by_gpu(gpu("gpu_ecc_sram_threshold_exceeded"))
-    recent = f"max by ({TARGET}, gpu, xid) ({gpu('gpu_xid_last_timestamp_seconds')})"
+    recent = by_gpu(gpu("gpu_xid_last_timestamp_seconds"), "xid")
     corrected = f"increase({gpu('gpu_ecc_volatile_errors_total', _CORRECTED)}[1h])"
     return Row(
         SICK.row,
@@ -51,11 +51,13 @@ def sick() -> Row:
             Column("State", expr=worst_gpus(by_gpu(gpu("gpu_up"))), texts=REACHED, width=70),
             Column("Uncorrected ECC", expr=worst_gpus(uncorrected), steps=FAULT, width=136),
             Column("Remap failed", expr=worst_gpus(by_gpu(gpu("gpu_row_remap_failure"))), texts=NO_FAULT, width=112),
-            Column("Remap pending", expr=worst_gpus(by_gpu(gpu("gpu_row_remap_pending"))), texts=SUSPECT, width=134),
+            Column(
+                "Remap pending", expr=worst_gpus(by_gpu(gpu("gpu_row_remap_pending"))), texts=WATCH_IF_YES, width=134
+            ),
             Column(
                 "Retirement pending",
                 expr=worst_gpus(by_gpu(gpu("gpu_retired_pages_pending"))),
-                texts=SUSPECT,
+                texts=WATCH_IF_YES,
                 width=157,
             ),
             Column("Recovery needed", expr=worst_gpus(by_gpu(gpu("gpu_recovery_action"))), texts=RECOVERY, width=150),
@@ -71,7 +73,7 @@ def sick() -> Row:
             HOST,
             GPU,
             Column("Xid", label="xid", link=XID_CATALOG, width=60),
-            Column("When", expr=when(f"topk({MOST_ROWS}, {recent})"), unit="dateTimeFromNow"),
+            ago("When", expr=when(f"topk({MOST_ROWS}, {recent})")),
             sort="-When",
             size=Size(10, 8),
             filterable=False,

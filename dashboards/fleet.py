@@ -28,8 +28,8 @@ from dashboards.selectors import (
     worst_gpus,
     worst_hosts,
 )
-from dashboards.tables import GPU, GPU_OR_HOST, HOST, NO_LABEL, Column, table_of
-from dashboards.value_mappings import BOTTLENECK, GPU_STATE, HOST_STATE, SILENT, STEP
+from dashboards.tables import GPU, GPU_OR_HOST, HOST, NO_LABEL, Column, ago, table_of
+from dashboards.value_mappings import BOTTLENECK, GPU_STATE, HOST_STATE, SILENT, STEP, WATCH_IF_YES
 from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_VERDICT
 
 _LIMITED = f"< {GPU_BOTTLENECK.value_of('communication')}"
@@ -153,10 +153,9 @@ def _worst_hosts() -> PanelBuilder:
         "it. No data: no exporter is known.",
         HOST,
         Column("Verdict", expr=worst_hosts(host_state()), texts=HOST_STATE, width=80),
-        Column(
+        ago(
             "Since",
             expr=worst_hosts(f"1000 * ({silent_since()})\nor {when(f'min by ({TARGET}) ({_SERIOUS})')}"),
-            unit="dateTimeFromNow",
             absent=NO_LABEL,
             width=120,
         ),
@@ -167,10 +166,9 @@ def _worst_hosts() -> PanelBuilder:
             steps=limits((1, WATCH)),
             width=84,
         ),
-        Column(
+        ago(
             "Maintenance ends",
             expr=f"1000 * ({worst_hosts(by_host(host('instance:gpu_maintenance:until')))})",
-            unit="dateTimeFromNow",
             absent=NO_LABEL,
             width=136,
         ),
@@ -208,7 +206,7 @@ def _maintenance() -> PanelBuilder:
         HOST,
         Column("Reason", label="reason"),
         Column("By", label="source"),
-        Column("Ends", expr=f"1000 * topk({MOST_ROWS}, {ends})", unit="dateTimeFromNow"),
+        ago("Ends", expr=f"1000 * topk({MOST_ROWS}, {ends})"),
         sort="Ends",
         size=Size(24, 5),
     )
@@ -263,11 +261,7 @@ def _exporters() -> PanelBuilder:
         Column(
             "Simulated", expr=shown(by_host(host("gpu_exporter_simulated"))), texts=((0, "no", GOOD), (1, "yes", INFO))
         ),
-        Column(
-            "Released",
-            expr=shown(by_host(host("gpu_exporter_gpus_released"))),
-            texts=((0, "no", GOOD), (1, "yes", WATCH)),
-        ),
+        Column("Released", expr=shown(by_host(host("gpu_exporter_gpus_released"))), texts=WATCH_IF_YES),
         Column("Xid sources", expr=shown(f"sum by ({TARGET}) ({host('gpu_exporter_xid_source_up')})")),
         Column("Failing collectors", expr=shown(failed), steps=limits((1, WATCH))),
         sort=("-Status", "-Failing collectors", "-Released"),

@@ -2,10 +2,10 @@
 
 from dashboards.board import Row
 from dashboards.diagnosis_machine import power_limit
-from dashboards.palette import GOOD, WATCH
 from dashboards.panels import Query, Size, lines
 from dashboards.selectors import MOST_ROWS, TARGET, by_gpu, gpu, host, only
 from dashboards.tables import CLUSTER, GPU, GPU_OR_HOST, HOST, Column, table_of
+from dashboards.value_mappings import WATCH_IF_YES
 
 
 def differences() -> Row:
@@ -35,9 +35,7 @@ def differences() -> Row:
             GPU_OR_HOST,
             Column("Field", label="field"),
             Column(
-                "Differs",
-                expr=f"topk({MOST_ROWS}, max by ({TARGET}, gpu, field) ({_MISMATCH}))",
-                texts=((0, "no", GOOD), (1, "yes", WATCH)),
+                "Differs", expr=f"topk({MOST_ROWS}, max by ({TARGET}, gpu, field) ({_MISMATCH}))", texts=WATCH_IF_YES
             ),
             sort="-Differs",
             size=Size(12, 8),

@@ -5,7 +5,7 @@ from dashboards.job_measures import LOST_GPUS, OF_JOB, SCRAPED, WAITED_FOR
 from dashboards.job_tables import WHY
 from dashboards.panels import PanelBuilder, Query, Size, lines
 from dashboards.selectors import MOST_ROWS, OWNER, TARGET, bottleneck, by_gpu, cluster, gpu, host, only
-from dashboards.tables import CLUSTER, GPU, GPU_OR_HOST, HOST, NO_LABEL, Column, owner_columns, table_of
+from dashboards.tables import CLUSTER, GPU, GPU_OR_HOST, HOST, NO_LABEL, Column, ago, owner_columns, table_of
 from dashboards.value_mappings import BOTTLENECK
 from gpu_triage.cli.fleet.job_pace import PACE
 
@@ -30,7 +30,7 @@ def slow_jobs() -> PanelBuilder:
         HOST,
         GPU_OR_HOST,
         Column("Why", label="why", texts=WHY, width=150),
-        Column("Since", expr=began, unit="dateTimeFromNow", absent=NO_LABEL, width=110),
+        ago("Since", expr=began, absent=NO_LABEL, width=110),
         sort="-GPUs lost",
         size=Size(15, 7),
         rows_of="GPUs lost",

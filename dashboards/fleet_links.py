@@ -97,7 +97,7 @@ def _joined_by() -> str:
 
 
 def _adapters() -> PanelBuilder:
-    near = f"max by ({TARGET}, gpu, nic, level) ({gpu('gpu_nic_topology_info')})"
+    near = by_gpu(gpu("gpu_nic_topology_info"), "nic", "level")
     return table_of(
         "Distance to network adapters",
         "The adapters that are close to each GPU: use these for GPUDirect. Others are published only with "

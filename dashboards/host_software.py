@@ -5,7 +5,7 @@ from dashboards.palette import WATCH
 from dashboards.panels import PanelBuilder, Query, Size, lines, shares
 from dashboards.selectors import MOST_ROWS, TARGET, age, gpu, host, host_legend, legend, most, rate, risen, when, worst
 from dashboards.steps import of_finding
-from dashboards.tables import HOST, Column, table_of
+from dashboards.tables import HOST, Column, ago, table_of
 
 _CGROUP = host_legend("GPU {{gpu}} {{cgroup}}")
 _PER_PROCESS = host_legend("GPU {{gpu}} {{process}} {{pid}}")
@@ -39,7 +39,7 @@ def kernel() -> Row:
             HOST,
             Column("PCI address", label="pci_bus_id"),
             Column("Xid", label="xid", width=60),
-            Column("When", expr=when(_unassigned()), unit="dateTimeFromNow"),
+            ago("When", expr=when(_unassigned())),
             sort="-When",
             size=Size(8, 7),
         ),
@@ -131,7 +131,7 @@ def kernel_log(size: Size) -> PanelBuilder:
         HOST,
         Column("Kind", label="kind"),
         Column("Subject", label="subject"),
-        Column("Last", expr=when(f"topk({MOST_ROWS}, {last})"), unit="dateTimeFromNow"),
+        ago("Last", expr=when(f"topk({MOST_ROWS}, {last})")),
         sort="-Last",
         size=size,
     )

@@ -20,7 +20,7 @@ from dashboards.selectors import (
     when,
 )
 from dashboards.steps import RUNBOOKS_URL
-from dashboards.tables import GPU, GPU_OR_HOST, HOST, NO_LABEL, Column, table_of
+from dashboards.tables import GPU, GPU_OR_HOST, HOST, NO_LABEL, Column, ago, table_of
 from dashboards.value_mappings import ALERT_FIRES, CLASS, FINDING, FIRES, SEVERITY
 from gpu_triage.read.exporter.judgment import (
     GPU_BOTTLENECK_SECONDS_TOTAL,
@@ -55,7 +55,7 @@ def findings(size: Size) -> PanelBuilder:
         GPU_OR_HOST,
         Column("Measured", label=MEASURED, width=104),
         Column("Value", expr=only(measured(), MEASURED_BY, most_severe), hidden=True),
-        Column("Since", expr=since, unit="dateTimeFromNow", absent=NO_LABEL, width=116),
+        ago("Since", expr=since, absent=NO_LABEL, width=116),
         Column("State", expr=_states(most_severe), texts=FINDING, absent=FIRES, width=100),
         Column("Action", label="action", width=144),
         Column("Lost", expr=_lost(shown), decimals=1, absent=NO_LABEL, width=68),

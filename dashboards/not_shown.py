@@ -10,7 +10,7 @@ from grafana_foundation_sdk.builders.dashboard import QueryVariable
 from dashboards.owners import EVERY_OWNER, OWNER_LABELS, all_of, hidden_variable
 from dashboards.panels import PanelBuilder, Size
 from dashboards.selectors import MOST_ROWS, TARGET, by_host, derived, gpu, host, risen, short, silent
-from dashboards.tables import GPU_OR_HOST, HOST, Column, table_of
+from dashboards.tables import GPU_OR_HOST, HOST, Column, ago, table_of
 
 VARIABLE: Final = "not_shown"
 TITLE: Final = f"Not shown:${{{VARIABLE}:csv}}"
@@ -67,7 +67,7 @@ def panel(*, needs_owner: bool) -> PanelBuilder:
         GPU_OR_HOST,
         Column("Why", label=WHY, min_width=300),
         Column("Missing", expr=chosen, hidden=True),
-        Column("Last seen", expr=f"1000 * topk({MOST_ROWS}, {since})", unit="dateTimeFromNow", width=160),
+        ago("Last seen", expr=f"1000 * topk({MOST_ROWS}, {since})", width=160),
         sort=("Last seen", "Why"),
         size=Size(24, 7),
         rows_of="Missing",

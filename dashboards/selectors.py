@@ -296,9 +296,9 @@ def link_of_expected() -> str:
     return f"({width}) * on ({TARGET}, gpu, uuid) group_left () 2 ^ ({generation})"
 
 
-def by_gpu(expr: str) -> str:
-    """One series per GPU, with only cluster, host and index as labels, which table columns are joined by."""
-    return f"max by ({TARGET}, gpu) ({expr})"
+def by_gpu(expr: str, *more: str) -> str:
+    """One series per GPU, with only cluster, host, index and `more` as labels, which table columns are joined by."""
+    return f"max by ({', '.join((TARGET, 'gpu', *more))}) ({expr})"
 
 
 def by_host(expr: str) -> str:

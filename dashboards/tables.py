@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from grafana_foundation_sdk.builders import common, table
 from grafana_foundation_sdk.builders.dashboard import ThresholdsConfig
@@ -65,6 +66,9 @@ class Column:
     hidden: bool = False
     number: bool = False
 
+
+ago = partial(Column, unit="dateTimeFromNow")
+"""A column of times in milliseconds."""
 
 _CHOSEN_CLUSTER = "${datasource:queryparam}&${job:queryparam}&var-cluster=${__data.fields.Cluster}"
 CHOSEN_HOST = f"{_CHOSEN_CLUSTER}&var-instance=${{__data.fields.instance}}"

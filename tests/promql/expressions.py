@@ -106,18 +106,20 @@ def _uses(node: promql.Expr, inside: tuple[str, ...]) -> Iterator[Use]:
         yield _use(node, inside, ranged=False)
     elif isinstance(node, promql.MatrixSelector):
         yield _use(node.vector_selector, inside, ranged=True)
-    elif isinstance(node, promql.SubqueryExpr):
-        yield from _uses(node.expr, ("subquery", *inside))
-    elif isinstance(node, promql.Call):
-        for argument in node.args:
-            yield from _uses(argument, (node.func.name, *inside))
-    elif isinstance(node, promql.AggregateExpr):
-        yield from _uses(node.expr, (str(node.op), *inside))
-    elif isinstance(node, promql.BinaryExpr):
-        yield from _uses(node.lhs, inside)
-        yield from _uses(node.rhs, ("unless", *inside) if str(node.op) == "unless" else inside)
-    elif isinstance(node, (promql.ParenExpr, promql.UnaryExpr)):
-        yield from _uses(node.expr, inside)
+    for place, part in enumerate(_parts(node)):
+        around = _name(node)
+        yield from _uses(part, (around, *inside) if around and (around != "unless" or place) else inside)
+
+
+def _name(node: promql.Expr) -> str:
+    """Of a function, an aggregation or a subquery, and of `unless`, which is around its right side."""
+    if isinstance(node, promql.Call):
+        return str(node.func.name)
+    if isinstance(node, promql.BinaryExpr):
+        return "unless" if str(node.op) == "unless" else ""
+    if isinstance(node, promql.AggregateExpr):
+        return str(node.op)
+    return "subquery" if isinstance(node, promql.SubqueryExpr) else ""
 
 
 def _use(node: promql.VectorSelector, inside: tuple[str, ...], *, ranged: bool) -> Use:

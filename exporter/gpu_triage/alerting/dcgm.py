@@ -19,7 +19,7 @@ def rules_of(finding: DcgmFinding) -> Iterator[RecordingRule]:
     condition = finding.condition or f"{measured} {finding.fault}"
     expr, code = f"2 * ({condition}) ^ 0", {"code": check.code}
     if finding.xids:
-        expr = f'max without (xid) (label_replace({expr}, "code", "{finding.xids}", "xid", "(.+)"))'
+        expr = f'max without (xid) (label_replace({expr}, "code", "xid.$1", "xid", "(.+)"))'
         code = {}
     elif check.wait_seconds and not finding.condition:
         yield RecordingRule(_HOLDS, f"({condition}) ^ 0", labels=code)

@@ -95,7 +95,7 @@ class DcgmFinding:
     measured: str = ""  # what the alert shows, if the finding has a value
     fault: str = ""  # such as ``> 0``
     condition: str = ""  # instead of these two: one with a memory of its own, which is confirmed as soon as it holds
-    xids: str = ""  # the code of which each Xid in the condition is recorded, with ``$1`` for its own
+    xids: bool = False  # whether each Xid in the condition is recorded by its own code
 
 
 @dataclass(frozen=True, slots=True)
