@@ -157,9 +157,6 @@ class ThreadsReader:
 
         Main threads, and those that were busy or blocked, are always sampled; of too many, the others take turns.
         """
-        if len(self._known) <= _MOST_LOOKS:
-            yield from ((key, 1.0) for key in self._known)
-            return
         eager = [
             key
             for key, each in self._threads.items()
