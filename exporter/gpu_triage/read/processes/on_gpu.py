@@ -182,12 +182,13 @@ class ProcessesReader:
                 memory_bytes=process.memory_bytes if pids.memory else None,
                 sm_utilization_ratio=None if utilization is None else utilization.get(process.pid, 0.0),
                 facts=facts.get(process.pid),
-                locality=numa.locality(facts.get(process.pid)),
+                locality=locality,
                 workload=workloads.workload(process, facts.get(process.pid)),
                 vitals=vitals.get(process.pid),
-                numa_distance=numa.distance(facts.get(process.pid)),
+                numa_distance=distance,
             )
             for process in shown
+            for locality, distance in [numa.of(facts.get(process.pid))]
         )
         return ProcessesReading(
             counts=listed.counts,
