@@ -13,7 +13,7 @@ from typing import Final
 
 from gpu_triage.driver.kernel.files import read_names
 from gpu_triage.errors import ConfigError, HostReadFailed
-from gpu_triage.machine import Holder, Moment, Workload, dra_name
+from gpu_triage.machine import Holder, Moment, dra_name
 from gpu_triage.read.gpu.mig import read_mig_uuids
 from gpu_triage.read.metrics.contract import GpuRound, HostCollector, HostRound
 from gpu_triage.read.metrics.metric import Tier
@@ -203,7 +203,7 @@ class ContainerLinks:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._containers: Mapping[str, Workload] = {}
+        self._containers: Mapping[str, Holder] = {}
 
     def refresh(self) -> tuple[str, ...]:
         names = read_names(self._directory)
@@ -212,14 +212,14 @@ class ContainerLinks:
         self._containers = parse_links(names[:MAX_CONTAINERS])  # replaced atomically: other threads read it
         return ("too_many_containers",) if len(names) > MAX_CONTAINERS else ()
 
-    def workload(self, container_id: str) -> Workload | None:
+    def workload(self, container_id: str) -> Holder | None:
         return self._containers.get(container_id)
 
 
-def parse_links(names: Iterable[str]) -> Mapping[str, Workload]:
+def parse_links(names: Iterable[str]) -> Mapping[str, Holder]:
     """Parse names in /var/log/containers into containers by ID; other names are ignored."""
     matches = (_LINK.fullmatch(name) for name in names)
-    return {m["id"]: Workload(m["pod"], m["namespace"], m["container"]) for m in matches if m is not None}
+    return {m["id"]: Holder(m["pod"], m["namespace"], m["container"]) for m in matches if m is not None}
 
 
 def read_container_names(round_: HostRound) -> None:
@@ -237,14 +237,14 @@ CONTAINER_NAMES = HostCollector(
     own_lane=True,
 )
 
-NO_WORKLOAD: Final = Workload("", "", "")  # for a process outside any pod, or in a pod with unknown name
+NO_WORKLOAD: Final = Holder()  # for a process outside any pod, or in a pod with unknown name
 
 
 class WorkloadFinder:
     def __init__(self, gpu: GpuRound) -> None:
         self._gpu = gpu
 
-    def workload(self, process: ListedProcess, facts: ProcessFacts | None) -> Workload:
+    def workload(self, process: ListedProcess, facts: ProcessFacts | None) -> Holder:
         """Find a process's pod and container; names that are not certain are empty.
 
         The process's cgroup contains its container ID, which the log symlinks map to names. Without these links, the
@@ -270,8 +270,8 @@ class WorkloadFinder:
         return read_mig_uuids(self._gpu.inquiry)
 
 
-def in_common(holders: Collection[Holder]) -> Workload:
+def in_common(holders: Collection[Holder]) -> Holder:
     """What all holders have in common: the container, else the pod, else nothing."""
     pods = {(each.pod, each.namespace) for each in holders}
     containers = {each.container for each in holders}
-    return Workload(*pods.pop(), containers.pop() if len(containers) == 1 else "") if len(pods) == 1 else NO_WORKLOAD
+    return Holder(*pods.pop(), containers.pop() if len(containers) == 1 else "") if len(pods) == 1 else NO_WORKLOAD
