@@ -257,9 +257,10 @@ class WorkloadFinder:
         known = machine.containers.workload(facts.owner.container_id) if machine.containers is not None else None
         if known is not None or machine.pods is None:
             return known or NO_WORKLOAD
-        # Of a GPU in MIG mode, DRA names only the GPU.
-        at, devices = self._gpu.at, {self._mig_uuids.get(each, "") for each in process.instances}
-        return in_common(machine.pods.holders(devices, at) or machine.pods.holders(self._whole_gpu, at))
+        at, instances = self._gpu.at, {self._mig_uuids.get(each, "") for each in process.instances}
+        # DRA names a GPU by its number, and its MIG instances not at all.
+        found = machine.pods.holders(instances or {self._gpu.inquiry.device.uuid}, at)
+        return in_common(found or machine.pods.holders(self._whole_gpu, at))
 
     @cached_property
     def _whole_gpu(self) -> frozenset[str]:
