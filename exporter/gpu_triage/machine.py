@@ -96,14 +96,6 @@ class Probe(Protocol):
         """Query every GPU in another process's session, for up to a minute. Raises ProbeFailed if that fails."""
 
 
-class Workload(NamedTuple):
-    """A container of a Kubernetes pod, by the names in its manifest; a name is "" if unknown."""
-
-    pod: str
-    namespace: str
-    container: str
-
-
 class Holder(NamedTuple):
     """A container of a pod, or a Slurm job, that holds a GPU; what does not apply, or is unknown, is ""."""
 
@@ -141,7 +133,7 @@ class ContainerNames(Protocol):
     def refresh(self) -> tuple[str, ...]:
         """Reread the folder; return the names of the problems found. Raises HostReadFailed if it can't be listed."""
 
-    def workload(self, container_id: str) -> Workload | None:
+    def workload(self, container_id: str) -> Holder | None:
         """The container with this id, from cached data; None if unknown."""
 
 

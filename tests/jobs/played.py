@@ -8,14 +8,11 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from click.testing import CliRunner
 from tests.dashboards.fleet import Fleet
-from tests.dashboards.grafana import column
-from tests.dashboards.job_board import FILE, WHY, answer, chosen_by, rows_of_jobs, value_of
-from tests.dashboards.jobs import MADE
-from tests.dashboards.store import Store, serving
+from tests.dashboards.store import serving
 from tests.jobs.histories import families_of
 from tests.jobs.random_jobs import MINUTES, SAMPLE_SECONDS, Case, series_of
 from tests.promql.promtool import Run, ask, selector
@@ -30,23 +27,6 @@ FIRING: Final = 'ALERTS{alertstate="firing"}'
 OF_JOBS: Final = frozenset({"GpuJobSlow", "GpuJobHung", "GpuStragglerAcrossHosts"})
 
 
-class Shown(NamedTuple):
-    """The dashboard's line about a job."""
-
-    slower: float | None  # share
-    waits_for: tuple[str, str, str]  # host, GPU and reason; "" for none
-
-
-def shown_of(store: Store, case: Case) -> Shown:
-    number = case.owner.get("slurm_job_id")
-    owner = {"slurm_job": number} if number else {"namespace": case.owner["workload_namespace"]}
-    chosen = chosen_by(store, FILE, cluster=case.name, **owner)
-    (row,) = answer(store, rows_of_jobs(), **chosen)
-    slower = answer(store, column(FILE, WHY, "Slower"), **chosen)
-    host, gpu, why = (row.labels.get(label, "") for label in ("instance", "gpu", "why"))
-    return Shown(value_of(slower) if slower else None, (host, gpu, why))
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What was said of one job."""
@@ -54,7 +34,6 @@ class Outcome:
     case: Case
     told: Mapping[str, float]  # minutes from the trouble, or from minute 30, to the first alert of each name
     document: Mapping[str, Any]  # of ``gpu-triage job`` at the end
-    shown: Shown  # on the job's dashboard at the end
 
     @property
     def lost(self) -> float | None:
@@ -90,7 +69,7 @@ def play(promtool: Path, prometheus: Path, directory: Path, cases: Sequence[Case
         groups_of(rules),
         SAMPLE_SECONDS,
         {selector(name, labels): values for (name, labels), values in raw.items()},
-        tuple((question, at) for question in (PACE, LOST, WAITED_FOR, FIRING, *MADE) for at in minutes),
+        tuple((question, at) for question in (PACE, LOST, WAITED_FOR, FIRING) for at in minutes),
         (),
         30.0,
     )
@@ -122,5 +101,4 @@ def play(promtool: Path, prometheus: Path, directory: Path, cases: Sequence[Case
                 case,
                 {alert: (first - begins) / 60 for alert, first in told[case.name].items()},
                 json.loads(result.stdout),
-                shown_of(store, case),
             )

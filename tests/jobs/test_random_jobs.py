@@ -48,12 +48,3 @@ def test_a_rank_that_leaves_is_told_within_three_minutes(kind: str, outcomes: Ma
 def test_a_healthy_job_is_quiet(kind: str, outcomes: Mapping[str, Outcome]) -> None:
     assert not OF_JOBS & set(outcomes[kind].told)
     assert outcomes[kind].named is None
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_dashboard_says_what_the_command_says(kind: str, outcomes: Mapping[str, Outcome]) -> None:
-    outcome = outcomes[kind]
-    assert outcome.shown.slower == (None if outcome.lost is None else pytest.approx(outcome.lost))
-    waited = (outcome.document["loss"] or {"waits_for": ()})["waits_for"]
-    named = [(each["instance"], each["gpu"] or "", each["why"]) for each in waited]
-    assert outcome.shown.waits_for == (named[0] if named else ("", "", ""))

@@ -264,11 +264,20 @@ def decide(job: Job, estimates: tuple[Estimate, ...], count: int, starved: tuple
 
 
 def _usable(host: HostEvidence, sick: Mapping[str | None, Finding]) -> tuple[GpuEvidence, ...]:
-    """Return the largest group of GPUs of one model that answer, are not split by MIG and not sick."""
-    fit = [gpu for gpu in host.answering if not gpu.partitioned and gpu.gpu not in sick]
+    """Return the largest group of fit GPUs of one model."""
+    fit = [gpu for gpu in host.gpus if not _unfit(gpu, sick)]
     names = [gpu.name for gpu in fit]
     most = max(names, key=names.count, default="")
     return tuple(gpu for gpu in fit if gpu.name == most)
+
+
+def _unfit(gpu: GpuEvidence, sick: Mapping[str | None, Finding]) -> str:
+    """Return why a GPU gets no job; "" if it may get one."""
+    if (finding := sick.get(gpu.gpu)) is not None:
+        return f"critical finding {finding.check.code}: {finding.measured} ({life_cycle(finding)})"
+    if not gpu.up:
+        return "does not answer"
+    return "split by MIG: give a job one of its instances, which reach no other GPU directly" if gpu.partitioned else ""
 
 
 def _first(report: Report, compared: tuple[GpuEvidence, ...]) -> Iterator[Finding]:
@@ -283,17 +292,8 @@ def _left_out(
     host: HostEvidence, group: tuple[GpuEvidence, ...], sick: Mapping[str | None, Finding]
 ) -> dict[str, list[str]]:
     reasons: dict[str, list[str]] = {}
-    names = {gpu.gpu for gpu in group}
-    for gpu in (each for each in host.gpus if each.gpu not in names):
-        if (finding := sick.get(gpu.gpu)) is not None:
-            reason = f"critical finding {finding.check.code}: {finding.measured} ({life_cycle(finding)})"
-        elif not gpu.up:
-            reason = "does not answer"
-        elif gpu.partitioned:
-            reason = "split by MIG: give a job one of its instances, which reach no other GPU directly"
-        else:
-            reason = f"of another model, {gpu.name}"
-        reasons.setdefault(reason, []).append(gpu.gpu)
+    for gpu in (each for each in host.gpus if each not in group):
+        reasons.setdefault(_unfit(gpu, sick) or f"of another model, {gpu.name}", []).append(gpu.gpu)
     return reasons
 
 

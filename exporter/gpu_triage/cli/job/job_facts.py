@@ -137,7 +137,7 @@ def queries(hosts: Selection, run: Run, window: Window) -> Mapping[str, str]:
         "simulated": f"group by ({HOST}) (max_over_time(({simulated}){over}))",
         "before": f"group by ({HOST}) (last_over_time({before}))",
         **_pace_queries(hosts, run, window),
-        **loss_queries(hosts, run, window.seconds, window.step_seconds),
+        **loss_queries(hosts, run, window),
     }
 
 
@@ -347,8 +347,8 @@ class Loss:
         )
 
 
-def loss_queries(hosts: Selection, run: Run, seconds: float, step_seconds: int) -> Mapping[str, str]:
-    """The queries about a job's loss in so many seconds before an evaluation; none for what a user runs.
+def loss_queries(hosts: Selection, run: Run, window: Window) -> Mapping[str, str]:
+    """The queries about a job's loss, for an evaluation at the window's end; none for what a user runs.
 
     paced, lost_now: pace and lost GPUs at the end, or before it pauses there. lost_seconds: GPU seconds lost. awaited,
     awaited_now: the same by what the others waited for, and that at the end; awaited_since: from when on. differs: the
@@ -359,8 +359,8 @@ def loss_queries(hosts: Selection, run: Run, seconds: float, step_seconds: int) 
     name = run.key.name
     owner = f"{name}/" if run.key.kind is Kind.SLURM else f"{run.key.namespace}/{workload_of(name)}"
     of_job = Selection(hosts.cluster, hosts.job).with_matcher(matcher("owner", owner))
-    step = max(RECORDED_SECONDS, step_seconds)
-    over, recent = f"[{math.ceil(seconds)}s:{step}s]", f"[{_RECENT_SECONDS}s]"
+    step = max(RECORDED_SECONDS, window.step_seconds)
+    over, recent = window._replace(step_seconds=step).range(), f"[{_RECENT_SECONDS}s]"
     return {
         "paced": steady(PACE, of_job),
         "lost_now": steady(LOST, of_job),

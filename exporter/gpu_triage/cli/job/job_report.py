@@ -31,6 +31,7 @@ from gpu_triage.serve.page.style import ICONS
 _HOUR: Final = 3600.0
 _WAITING: Final = "waiting for others"
 _WORTH_A_ROW: Final = 0.01
+_SHARE: Final = "{:.0%}".format
 _ALIKE_SHARE: Final = 0.05
 """Ranks of a synchronous job make the same number of steps, and scrapes are not at the same instant."""
 
@@ -129,21 +130,16 @@ def compared_with(standing: Standing) -> str:
 def reading_rows(standing: Standing) -> Iterator[ReadingRow]:
     """Clock, power and busy share beside those of the others; an unknown reading is missing."""
     own, others = standing.own, standing.others
-    for name, value, median, unit in (
-        ("SM clock", own.clock_hertz, others.clock_hertz, "MHz"),
-        ("power", own.power_watts, others.power_watts, "W"),
-        ("busy", own.busy_ratio, others.busy_ratio, ""),
-        (_WAITING, own.waiting_ratio, others.waiting_ratio, ""),
+    for name, value, median, shown in (
+        ("SM clock", own.clock_hertz, others.clock_hertz, lambda hertz: f"{hertz / 1e6:.0f} MHz"),
+        ("power", own.power_watts, others.power_watts, "{:.0f} W".format),
+        ("busy", own.busy_ratio, others.busy_ratio, _SHARE),
+        (_WAITING, own.waiting_ratio, others.waiting_ratio, _SHARE),
     ):
         if value is not None and (name != _WAITING or max(value, median or 0.0) >= _WORTH_A_ROW):
-            known = "not known" if median is None else _reading(median, unit)
+            known = "not known" if median is None else shown(median)
             # A share of 2 % against one of 1 % has not doubled in any way that matters.
-            yield ReadingRow(name, _reading(value, unit), known, _difference(value, median) if unit else "")
-
-
-def _reading(value: float, unit: str) -> str:
-    """A clock in hertz, a power in watts, or without a unit a share of 0-1."""
-    return f"{value / 1e6 if unit == 'MHz' else value:.0f} {unit}" if unit else f"{value:.0%}"
+            yield ReadingRow(name, shown(value), known, "" if shown is _SHARE else _difference(value, median))
 
 
 def _difference(value: float, median: float | None) -> str:

@@ -16,7 +16,7 @@ from gpu_triage.cli.offline.smi_links import ADAPTER, MEMORY_IS_NODE, NUMA_NODE,
 from gpu_triage.documents.pcie_values import MOST_GENERATION, WIDTHS
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 from gpu_triage.driver.nvml.structs import VGPU_MODE
-from gpu_triage.machine import Workload
+from gpu_triage.machine import Holder
 from gpu_triage.read.gpu import activity, device_memory, ecc, fabric, identity, modes, pcie, power, throttle
 from gpu_triage.read.metrics.contract import known
 from gpu_triage.read.processes.facts import Owner, ProcessFacts
@@ -474,5 +474,5 @@ def _process(process: RawProcess, kind: str, *, with_names: bool) -> ProcessRead
         sm_utilization_ratio=smi_facts.number(process.sm, RATIO),
         facts=facts,
         locality=Locality.UNKNOWN,
-        workload=Workload("", "", ""),
+        workload=Holder(),
     )

@@ -1,8 +1,7 @@
 """Which pods and Slurm jobs the scheduler allocated the GPU to, even if they run no process on it yet."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
@@ -27,11 +26,8 @@ GPU_ALLOCATED = gpu_gauge(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class AllocationReading:
-    """Who holds one GPU: MIG device ("" for the whole GPU) and holder; empty if it is free, None if unknown."""
-
-    allocations: tuple[tuple[str, Holder], ...] | None  # at most MOST_ALLOCATIONS
+Allocations = Sequence[tuple[str, Holder]]
+"""MIG devices of one GPU, "" for the whole GPU, and who holds them; at most MOST_ALLOCATIONS."""
 
 
 class AllocationCache:
@@ -76,12 +72,15 @@ class AllocationReader:
     def __init__(self) -> None:
         self._bound = Bound(MOST_ALLOCATIONS, "too_many_holders")
 
-    def read(self, gpu: GpuRound) -> AllocationReading:
-        """Holders of a GPU according to the latest data of kubelet and Slurm (nvmlDeviceGetMigDeviceHandleByIndex)."""
+    def read(self, gpu: GpuRound) -> Allocations | None:
+        """Holders of a GPU according to the latest data of kubelet and Slurm; empty if it is free, None if unknown.
+
+        Source: nvmlDeviceGetMigDeviceHandleByIndex.
+        """
         schedulers = [each for each in (gpu.machine.pods, gpu.machine.slurm) if each is not None]
         asked = [each.known(gpu.at) for each in schedulers]
         if not any(asked):
-            return AllocationReading(None)
+            return None
         instances = read_mig_uuids(gpu.inquiry).values() if mig_mode(gpu.inquiry) else ()
         devices = {"": names_of(gpu.inquiry), **{uuid: frozenset({uuid}) for uuid in instances}}
         found = sorted(
@@ -90,17 +89,15 @@ class AllocationReader:
             for holder in frozenset[Holder]().union(*(each.holders(names, gpu.at) for each in schedulers))
         )
         if not found and not all(asked):
-            return AllocationReading(None)  # the scheduler that did not answer may have allocated it
-        return AllocationReading(tuple(self._bound.kept(found, gpu.inquiry.failures)))
+            return None  # the scheduler that did not answer may have allocated it
+        return self._bound.kept(found, gpu.inquiry.failures)
 
 
-def render(reading: AllocationReading, gpu: GpuLabels) -> Iterator[Sample]:
+def render(reading: Allocations | None, gpu: GpuLabels) -> Iterator[Sample]:
     """Yield one sample per allocation, or a single 0 if the GPU is free."""
-    if reading.allocations is None:
-        return
-    for mig_uuid, holder in reading.allocations:
+    for mig_uuid, holder in reading or ():
         yield GPU_ALLOCATED.sample(1, *gpu, mig_uuid, *holder)
-    if not reading.allocations:
+    if reading is not None and not reading:
         yield GPU_ALLOCATED.sample(0, *gpu, "", *Holder())
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from gpu_triage.driver.kernel.cgroups import NO_CGROUPS, Membership, hierarchies, parse_membership
-from gpu_triage.driver.kernel.files import parse_count, parse_cpu_list, read_link, read_text, refusal, text_of
+from gpu_triage.driver.kernel.files import parse_cpu_list, read_link, read_text, refusal, text_of
 from gpu_triage.driver.kernel.procfs import STOPPED, ProcessStat, read_process_stat, thread_numbers
 from gpu_triage.driver.nvml.session import version_numbers
 from gpu_triage.errors import HostReadFailed
@@ -90,7 +90,7 @@ def names_are_host_pids(procfs: Path) -> bool | None:
         status = read_text(own / "status")
         if status is None:
             return True  # no /proc/self: a recorded host, or a procfs mounted from outside our PID namespace
-        if len(parse_status(status).get("NSpid", "").split()) > 1:
+        if _is_nested(status):
             return True  # we also have a PID in a nested namespace: this procfs belongs to an outer one
         namespace = read_link(own / "ns" / "pid")
     except HostReadFailed:
@@ -103,12 +103,13 @@ def sees_every_process(procfs: Path) -> bool:
 
     False in a container without the host's PID namespace, whatever its procfs; True if unknown (recordings).
     """
-    try:
-        status = read_text(procfs / "self" / "status")
-    except HostReadFailed:
-        return True
-    nested = len(parse_status(status or "").get("NSpid", "").split()) > 1
+    nested = _is_nested(text_of(procfs / "self" / "status"))
     return not nested and names_are_host_pids(procfs) is not False
+
+
+def _is_nested(status: str) -> bool:
+    """Whether a process has a PID in a nested namespace, too."""
+    return len(parse_status(status).get("NSpid", "").split()) > 1
 
 
 _LISTS_OF_THE_CALLER: Final = (535, 113)
@@ -259,11 +260,8 @@ def _waits_for(procfs: Path, pid: int, stat: ProcessStat) -> int:
 
 def _user(uids: str, user_names: Mapping[int, str]) -> str:
     """The name of the real user, the first of a process's four, or its UID."""
-    try:
-        uid = parse_count(uids.partition("\t")[0])
-    except ValueError:
-        return ""
-    return user_names.get(uid, str(uid))
+    uid = uids.partition("\t")[0]
+    return user_names.get(int(uid), uid) if uid.isdecimal() and uid.isascii() else ""
 
 
 def _cpus(text: str) -> frozenset[int] | None:

@@ -38,27 +38,19 @@ class GpuLocality:
         self._all_cpus = frozenset().union(*self._nodes.values())
         self.can_tell = bool(self._local_cpus) and self._local_cpus != self._all_cpus
 
-    def distance(self, facts: ProcessFacts | None) -> int | None:
-        """NUMA distance to a remote process; None for other processes or if unknown."""
-        if self.locality(facts) is not Locality.REMOTE:
-            return None
-        allowed = self._allowed(facts)
-        reached = (node for node, cpus in self._nodes.items() if cpus & allowed)
-        return min((self._distances[node] for node in reached if node in self._distances), default=None)
-
-    def locality(self, facts: ProcessFacts | None) -> Locality:
-        """Classify where a process may run; `facts` is None if nothing is known about it."""
-        allowed = self._allowed(facts)
+    def of(self, facts: ProcessFacts | None) -> tuple[Locality, int | None]:
+        """Classify where a process may run, with the NUMA distance to it if it is remote and that is known."""
+        allowed = ((facts and facts.allowed_cpus) or frozenset()) & self._all_cpus
         if not self.can_tell or not allowed:
-            return Locality.UNKNOWN
+            return Locality.UNKNOWN, None
         if allowed == self._all_cpus:
-            return Locality.UNPINNED
-        if allowed <= self._local_cpus:
-            return Locality.LOCAL
-        return Locality.SPANNING if allowed & self._local_cpus else Locality.REMOTE
-
-    def _allowed(self, facts: ProcessFacts | None) -> frozenset[int]:
-        return (facts.allowed_cpus or frozenset()) & self._all_cpus if facts else frozenset()
+            return Locality.UNPINNED, None
+        if allowed & self._local_cpus:
+            return Locality.LOCAL if allowed <= self._local_cpus else Locality.SPANNING, None
+        reached = (node for node, cpus in self._nodes.items() if cpus & allowed)
+        return Locality.REMOTE, min(
+            (self._distances[node] for node in reached if node in self._distances), default=None
+        )
 
 
 def _near_nodes(gpu: GpuRound) -> tuple[Mapping[int, frozenset[int]], Mapping[int, int], frozenset[int]]:

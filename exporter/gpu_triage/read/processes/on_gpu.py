@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from gpu_triage.driver.kernel.procfs import read_process_stats
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.lists import MOST_LISTED
-from gpu_triage.machine import Workload
+from gpu_triage.machine import Holder
 from gpu_triage.read.gpu.modes import mig_mode
 from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels, GpuRound
 from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge, gpu_info
@@ -127,7 +127,7 @@ class ProcessReading:
     sm_utilization_ratio: Annotated[float | None, GPU_PROCESS_SM_UTILIZATION_RATIO]
     facts: ProcessFacts | None
     locality: Locality
-    workload: Workload
+    workload: Holder  # its pod and container
     vitals: ProcessVitals | None = None
     numa_distance: Annotated[int | None, GPU_PROCESS_NUMA_DISTANCE] = None
 
@@ -182,12 +182,13 @@ class ProcessesReader:
                 memory_bytes=process.memory_bytes if pids.memory else None,
                 sm_utilization_ratio=None if utilization is None else utilization.get(process.pid, 0.0),
                 facts=facts.get(process.pid),
-                locality=numa.locality(facts.get(process.pid)),
+                locality=locality,
                 workload=workloads.workload(process, facts.get(process.pid)),
                 vitals=vitals.get(process.pid),
-                numa_distance=numa.distance(facts.get(process.pid)),
+                numa_distance=distance,
             )
             for process in shown
+            for locality, distance in [numa.of(facts.get(process.pid))]
         )
         return ProcessesReading(
             counts=listed.counts,
@@ -248,12 +249,12 @@ def _render_process(process: ProcessReading, gpu: GpuLabels) -> Iterator[Sample]
     if process.facts and process.is_compute:
         yield GPU_PROCESS_WAITS_FOR.sample(facts.waits_for, *labels)
     container, pod, job = facts.owner
-    yield GPU_PROCESS_INFO.sample(1, *labels, facts.user, container, pod, *process.workload, job)
+    yield GPU_PROCESS_INFO.sample(1, *labels, facts.user, container, pod, *process.workload[:3], job)
 
 
 def _owner_labels(process: ProcessReading) -> tuple[str, ...]:
-    facts, (pod, namespace, _) = process.facts or NO_FACTS, process.workload
-    return facts.user, facts.owner.pod_uid, pod, namespace, facts.owner.slurm_job_id
+    facts, workload = process.facts or NO_FACTS, process.workload
+    return facts.user, facts.owner.pod_uid, workload.pod, workload.namespace, facts.owner.slurm_job_id
 
 
 PROCESSES = GpuCollector(

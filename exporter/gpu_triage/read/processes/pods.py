@@ -6,14 +6,14 @@ and escape linting and type checks.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
 from gpu_triage.driver.kernel.files import read_names
 from gpu_triage.errors import ConfigError, HostReadFailed
-from gpu_triage.machine import Holder, Moment, Workload, dra_name
+from gpu_triage.machine import Holder, Moment, dra_name
 from gpu_triage.read.gpu.mig import read_mig_uuids
 from gpu_triage.read.metrics.contract import GpuRound, HostCollector, HostRound
 from gpu_triage.read.metrics.metric import Tier
@@ -193,7 +193,7 @@ _LINK: Final = re.compile(
 
 
 class ContainerLinks:
-    """Containers by ID, from the names of log symlinks; cached between refreshes, thread-safe.
+    """Containers by ID, from the names of log symlinks; kept between refreshes, thread-safe.
 
     The kubelet keeps a symlink ``POD_NAMESPACE_CONTAINER-ID.log`` for each container in /var/log/containers, and any
     user may list that folder. Link targets and log contents are not read. With the container ID in a process's cgroup,
@@ -203,27 +203,23 @@ class ContainerLinks:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._names: tuple[str, ...] = ()
-        self._containers: Mapping[str, Workload] = {}
+        self._containers: Mapping[str, Holder] = {}
 
     def refresh(self) -> tuple[str, ...]:
         names = read_names(self._directory)
         if names is None:
             raise HostReadFailed("missing", self._directory, "no such folder; is this a node of a cluster?")
-        kept = tuple(names[:MAX_CONTAINERS])
-        if kept != self._names:
-            # Replaced atomically: other threads read it.
-            self._names, self._containers = kept, parse_links(kept)
+        self._containers = parse_links(names[:MAX_CONTAINERS])  # replaced atomically: other threads read it
         return ("too_many_containers",) if len(names) > MAX_CONTAINERS else ()
 
-    def workload(self, container_id: str) -> Workload | None:
+    def workload(self, container_id: str) -> Holder | None:
         return self._containers.get(container_id)
 
 
-def parse_links(names: tuple[str, ...]) -> Mapping[str, Workload]:
+def parse_links(names: Iterable[str]) -> Mapping[str, Holder]:
     """Parse names in /var/log/containers into containers by ID; other names are ignored."""
     matches = (_LINK.fullmatch(name) for name in names)
-    return {m["id"]: Workload(m["pod"], m["namespace"], m["container"]) for m in matches if m is not None}
+    return {m["id"]: Holder(m["pod"], m["namespace"], m["container"]) for m in matches if m is not None}
 
 
 def read_container_names(round_: HostRound) -> None:
@@ -241,16 +237,14 @@ CONTAINER_NAMES = HostCollector(
     own_lane=True,
 )
 
-NO_WORKLOAD: Final = Workload("", "", "")  # for a process outside any pod, or in a pod with unknown name
+NO_WORKLOAD: Final = Holder()  # for a process outside any pod, or in a pod with unknown name
 
 
 class WorkloadFinder:
     def __init__(self, gpu: GpuRound) -> None:
         self._gpu = gpu
-        # By MIG instances: processes on the same instances share the result.
-        self._of_instances: dict[frozenset[tuple[int, int]], Workload] = {}
 
-    def workload(self, process: ListedProcess, facts: ProcessFacts | None) -> Workload:
+    def workload(self, process: ListedProcess, facts: ProcessFacts | None) -> Holder:
         """Find a process's pod and container; names that are not certain are empty.
 
         The process's cgroup contains its container ID, which the log symlinks map to names. Without these links, the
@@ -263,13 +257,10 @@ class WorkloadFinder:
         known = machine.containers.workload(facts.owner.container_id) if machine.containers is not None else None
         if known is not None or machine.pods is None:
             return known or NO_WORKLOAD
-        held = self._of_instances.get(process.instances)
-        if held is None:
-            # Of a GPU in MIG mode, DRA names only the GPU.
-            at, devices = self._gpu.at, {self._mig_uuids.get(each, "") for each in process.instances}
-            holders = machine.pods.holders(devices, at) or machine.pods.holders(self._whole_gpu, at)
-            held = self._of_instances[process.instances] = in_common(holders)
-        return held
+        at, instances = self._gpu.at, {self._mig_uuids.get(each, "") for each in process.instances}
+        # DRA names a GPU by its number, and its MIG instances not at all.
+        found = machine.pods.holders(instances or {self._gpu.inquiry.device.uuid}, at)
+        return in_common(found or machine.pods.holders(self._whole_gpu, at))
 
     @cached_property
     def _whole_gpu(self) -> frozenset[str]:
@@ -280,8 +271,8 @@ class WorkloadFinder:
         return read_mig_uuids(self._gpu.inquiry)
 
 
-def in_common(holders: Collection[Holder]) -> Workload:
+def in_common(holders: Collection[Holder]) -> Holder:
     """What all holders have in common: the container, else the pod, else nothing."""
     pods = {(each.pod, each.namespace) for each in holders}
     containers = {each.container for each in holders}
-    return Workload(*pods.pop(), containers.pop() if len(containers) == 1 else "") if len(pods) == 1 else NO_WORKLOAD
+    return Holder(*pods.pop(), containers.pop() if len(containers) == 1 else "") if len(pods) == 1 else NO_WORKLOAD

@@ -157,9 +157,6 @@ class ThreadsReader:
 
         Main threads, and those that were busy or blocked, are always sampled; of too many, the others take turns.
         """
-        if len(self._known) <= _MOST_LOOKS:
-            yield from ((key, 1.0) for key in self._known)
-            return
         eager = [
             key
             for key, each in self._threads.items()
@@ -167,14 +164,11 @@ class ThreadsReader:
         ]
         eager = eager[: _MOST_LOOKS // 2]
         yield from ((key, 1.0) for key in eager)
-        others = len(self._known) - len(eager)
-        room = min(_MOST_LOOKS - len(eager), others)
-        known = frozenset(eager)
-        for _ in range(room):
-            while self._known[self._next % len(self._known)] in known:
-                self._next += 1
-            yield self._known[self._next % len(self._known)], others / room
-            self._next = (self._next + 1) % len(self._known)
+        chosen = frozenset(eager)
+        others = [key for key in self._known if key not in chosen]
+        room = min(_MOST_LOOKS - len(eager), len(others))
+        yield from ((others[(self._next + place) % len(others)], len(others) / room) for place in range(room))
+        self._next += room
 
     def _note(self, key: tuple[int, int], stat: ProcessStat, now: float) -> None:
         rounds, ratio = self._threads[key].rounds if key in self._threads else (), None

@@ -6,11 +6,11 @@ Which GPU or host is slower than the others, and by what.
 from pathlib import Path
 
 import pytest
-from tests.unit.cli.job.conftest import JobMaker, advice, gpu_labels, run, series
+from tests.unit.cli.job.conftest import END, START, STEP, JobMaker, advice, gpu_labels, run, series
 
 from gpu_triage.cli.fleet.fleet_view import Selection
 from gpu_triage.cli.job.advice import BUSY_SHARE, CAUSED_SHARE, CLOCK_SHARE, MOST_OF_A_HOST, WAITING_SHARE, compare
-from gpu_triage.cli.job.job_facts import loss_of, loss_queries
+from gpu_triage.cli.job.job_facts import Window, loss_of, loss_queries
 from gpu_triage.cli.job.job_runs import JobKey, Kind
 from gpu_triage.cli.job.job_view import Job
 
@@ -136,7 +136,7 @@ def test_a_pace_that_was_never_known_is_no_loss() -> None:
     ],
 )
 def test_the_recorded_series_of_a_job_are_those_of_its_owner(key: JobKey, owner: str) -> None:
-    asked = loss_queries(Selection(), run(key=key), 3600, 15)
+    asked = loss_queries(Selection(), run(key=key), Window(START, END, STEP))
     assert all(f"owner={owner}" in query for query in asked.values())
     assert bool(asked) is bool(owner)
 

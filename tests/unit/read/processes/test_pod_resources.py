@@ -14,7 +14,7 @@ from tests.kubelet import Claim, Held, kubelet, response
 from tests.rig import Rig, only, pair, three
 
 from gpu_triage.errors import ConfigError, HostReadFailed
-from gpu_triage.machine import Holder, Moment, Workload, dra_name
+from gpu_triage.machine import Holder, Moment, dra_name
 from gpu_triage.options.config import Config
 from gpu_triage.read.processes import pods as pod_resources
 from gpu_triage.read.processes.pods import (
@@ -129,13 +129,13 @@ def test_a_broken_answer_is_malformed_and_the_last_one_stays(message: bytes) -> 
     ("holders", "certain"),
     [
         ([], NO_WORKLOAD),
-        ([TRAINER], Workload(*TRAINER[:3])),
-        ([TRAINER, TRAINER._replace(container="logger")], Workload("train-0", "research", "")),
+        ([TRAINER], TRAINER),
+        ([TRAINER, TRAINER._replace(container="logger")], Holder("train-0", "research", "")),
         ([TRAINER, TRAINER._replace(namespace="other")], NO_WORKLOAD),
         ([TRAINER, TRAINER._replace(pod="train-1")], NO_WORKLOAD),
     ],
 )
-def test_only_what_all_holders_have_in_common_is_certain(holders: list[Holder], certain: Workload) -> None:
+def test_only_what_all_holders_have_in_common_is_certain(holders: list[Holder], certain: Holder) -> None:
     assert in_common(frozenset(holders)) == certain
 
 
@@ -187,9 +187,9 @@ def test_processes_bear_the_names_of_the_one_container_that_holds_their_gpu(runn
     rig.run(10)
     names = {labels["pid"]: labels["workload_pod"] for labels, _ in rig.series("gpu_process_info", gpu="0")}
     assert (names["41000"], names["41001"]) == ("", "train-0")
-    assert pod_of(rig, "0") == {TRAINER[:3], NO_WORKLOAD}  # one process is outside of any pod
-    assert pod_of(rig, "1") == {NO_WORKLOAD}  # shared by two pods
-    assert pod_of(rig, "2") == {NO_WORKLOAD}  # held by none
+    assert pod_of(rig, "0") == {TRAINER[:3], NO_WORKLOAD[:3]}  # one process is outside of any pod
+    assert pod_of(rig, "1") == {NO_WORKLOAD[:3]}  # shared by two pods
+    assert pod_of(rig, "2") == {NO_WORKLOAD[:3]}  # held by none
     assert rig.value("gpu_exporter_collector_success", collector="pod_names") == 1
 
 
@@ -200,7 +200,7 @@ def test_a_kubelet_that_fails_costs_the_names_and_is_counted(running: tuple[Rig,
     rig.run(10)
     assert pod_of(rig, "0") == {TRAINER[:3]}
     rig.run(20)
-    assert pod_of(rig, "0") == {NO_WORKLOAD}
+    assert pod_of(rig, "0") == {NO_WORKLOAD[:3]}
     assert len(rig.series("gpu_process_info")) == 24
     assert rig.value("gpu_exporter_collector_success", collector="pod_names") == 0
     assert (rig.value("gpu_exporter_errors_total", collector="pod_names", error="unavailable") or 0) >= 5
@@ -215,9 +215,9 @@ OTHER_ID = "1c4e91d0" * 8
 @pytest.mark.parametrize(
     ("name", "workload"),
     [
-        (f"train-0_research_trainer-{ID}.log", Workload("train-0", "research", "trainer")),
-        (f"plugin-x7k2p_operator_device-plugin-{ID}.log", Workload("plugin-x7k2p", "operator", "device-plugin")),
-        (f"etcd-7.example.org_kube-system_etcd-{ID}.log", Workload("etcd-7.example.org", "kube-system", "etcd")),
+        (f"train-0_research_trainer-{ID}.log", Holder("train-0", "research", "trainer")),
+        (f"plugin-x7k2p_operator_device-plugin-{ID}.log", Holder("plugin-x7k2p", "operator", "device-plugin")),
+        (f"etcd-7.example.org_kube-system_etcd-{ID}.log", Holder("etcd-7.example.org", "kube-system", "etcd")),
         (f"{'a' * 190}_n_c-{ID[:50]}.log", None),
         (f"train-0_research_trainer-{ID}", None),
         (f"train-0_trainer-{ID}.log", None),
@@ -227,7 +227,7 @@ OTHER_ID = "1c4e91d0" * 8
         ("", None),
     ],
 )
-def test_a_link_names_pod_namespace_container_and_id(name: str, workload: Workload | None) -> None:
+def test_a_link_names_pod_namespace_container_and_id(name: str, workload: Holder | None) -> None:
     assert parse_links((name,)) == ({} if workload is None else {ID: workload})
 
 
@@ -236,10 +236,10 @@ def test_links_are_listed_anew_and_never_opened(tmp_path: Path) -> None:
     (tmp_path / f"train-0_research_trainer-{ID}.log").symlink_to("/nowhere/0.log")
     assert links.workload(ID) is None
     assert links.refresh() == ()
-    assert links.workload(ID) == Workload("train-0", "research", "trainer")
+    assert links.workload(ID) == Holder("train-0", "research", "trainer")
     (tmp_path / f"web_default_nginx-{OTHER_ID}.log").symlink_to("/nowhere/1.log")
     assert links.refresh() == ()
-    assert links.workload(OTHER_ID) == Workload("web", "default", "nginx")
+    assert links.workload(OTHER_ID) == Holder("web", "default", "nginx")
 
 
 def test_a_process_on_a_shared_gpu_has_the_names_of_its_own_pod(tmp_path: Path) -> None:
