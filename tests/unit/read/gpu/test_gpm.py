@@ -1,4 +1,3 @@
-import ctypes
 import gc
 from itertools import pairwise
 from typing import Any
@@ -109,20 +108,13 @@ def test_each_metric_stands_or_falls_by_its_own_return_code_and_range(bench: Ben
 
 def test_what_the_driver_leaves_unanswered_is_not_the_last_rounds_answer(bench: BenchMaker) -> None:
     nvml, gpu = bench("h100-8"), reader()
-    addresses = set()
-
-    def silent(request: Any) -> int:
-        addresses.add(ctypes.addressof(request._obj))
-        return 0
-
     gpu.read(nvml.round())
     assert gpu.read(nvml.after(1)) != NOTHING
-    nvml.answer("nvmlGpmMetricsGet", silent)
+    nvml.answer("nvmlGpmMetricsGet", pynvml.NVML_SUCCESS)
     for _ in range(3):
         round_ = nvml.after(1)
         assert gpu.read(round_) == NOTHING
         assert round_.inquiry.failures == []
-    assert len(addresses) == 1
 
 
 def test_hundreds_of_losses_and_new_sessions_leave_no_buffer_behind(bench: BenchMaker) -> None:

@@ -273,25 +273,6 @@ def test_a_driver_without_the_summary_still_tells_the_state(bench: BenchMaker) -
     assert round_.inquiry.failures == []
 
 
-@pytest.mark.parametrize(
-    ("state", "health", "reading"),
-    [
-        (2, 0, FabricReading(state=2, health=None)),
-        (3, 2, FabricReading(state=3, health=2)),
-        (3, 3, FabricReading(state=3, health=3)),
-        (0, 0, FabricReading(state=None, health=None)),
-    ],
-)
-def test_a_sick_fabric_is_told(
-    bench: BenchMaker, tmp_path: Path, state: int, health: int, reading: FabricReading
-) -> None:
-    event = f'at = "10s"\ngpu = 0\neffect = {{ kind = "fabric", state = {state}, health = {health} }}'
-    rounds = bench(pair_with(tmp_path, "h100-8", event))
-    assert read_fabric(rounds.at(5)) == FabricReading(state=3, health=1)
-    assert read_fabric(rounds.at(15)) == reading
-    assert read_fabric(rounds.at(15, gpu=1)) == FabricReading(state=3, health=1)
-
-
 def joined(bench: BenchMaker, **members: int) -> FabricReading:
     """What is read of a driver that fills the struct like this."""
     nvml = bench("h100-8")
@@ -299,16 +280,24 @@ def joined(bench: BenchMaker, **members: int) -> FabricReading:
     return read_fabric(nvml.round())
 
 
-@pytest.mark.parametrize("summary", [0, 1, 3])
-def test_a_gpu_that_has_completed_joining_with_an_error_is_unhealthy(bench: BenchMaker, summary: int) -> None:
-    error = pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES
-    assert joined(bench, state=3, status=error, healthSummary=summary) == FabricReading(state=3, health=2)
-    # Before that, the status means nothing.
-    assert joined(bench, state=2, status=error, healthSummary=0) == FabricReading(state=2, health=None)
+REFUSED = pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES
 
 
-def test_the_state_is_a_byte_whatever_stands_behind_it(bench: BenchMaker) -> None:
-    assert joined(bench, state=0x7F3A5D03, status=0, healthSummary=1) == FabricReading(state=3, health=1)
+@pytest.mark.parametrize(
+    ("members", "reading"),
+    [
+        ({"state": 0}, FabricReading(None, None)),
+        ({"state": 2}, FabricReading(2, None)),
+        *(({"state": 3, "healthSummary": health}, FabricReading(3, health)) for health in (1, 2, 3)),
+        # With an error, a GPU that has joined is unhealthy; before, the error means nothing.
+        *(({"state": 3, "status": REFUSED, "healthSummary": health}, FabricReading(3, 2)) for health in (0, 1, 3)),
+        ({"state": 2, "status": REFUSED}, FabricReading(2, None)),
+        # The state is a byte, whatever stands behind it.
+        ({"state": 0x7F3A5D03, "healthSummary": 1}, FabricReading(3, 1)),
+    ],
+)
+def test_state_and_health_of_a_fabric(bench: BenchMaker, members: dict[str, int], reading: FabricReading) -> None:
+    assert joined(bench, **members) == reading
 
 
 @pytest.mark.parametrize(
