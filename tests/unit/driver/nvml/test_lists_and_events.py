@@ -92,18 +92,6 @@ def test_a_list_that_outgrew_its_buffer_is_fetched_anew_and_a_false_count_refuse
     assert len(read_list(function, h100.devices[0].handle, *LISTS[function])) == 100
 
 
-def test_a_list_is_what_pynvml_reads_of_it(h100: Bench) -> None:
-    h100.clock.advance(10)
-    handle = h100.devices[0].handle
-    ours, theirs = read_list(PROCESSES, handle), pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
-    assert [(p.pid, p.usedGpuMemory) for p in ours] == [(p.pid, p.usedGpuMemory) for p in theirs] != []
-    value_type = pynvml.c_uint(0)
-    samples = read_list("nvmlDeviceGetSamples", handle, 1, 0, value_type)
-    their_type, their_samples = pynvml.nvmlDeviceGetSamples(handle, 1, 0)
-    assert [s.timeStamp for s in samples] == [s.timeStamp for s in their_samples] != []
-    assert value_type.value == their_type
-
-
 def test_a_list_is_asked_for_once_with_the_room_that_it_needed_last(h100: Bench) -> None:
     inquiry = h100.round().inquiry
     asked = []
