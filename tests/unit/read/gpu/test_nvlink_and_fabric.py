@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pynvml
 import pytest
@@ -265,30 +264,6 @@ def test_links_of_an_earlier_generation_tell_nothing_and_are_asked_little(bench:
     assert nvml.calls("nvmlDeviceGetFieldValues") <= 4
 
 
-MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-
-
-@pytest.mark.parametrize(
-    ("member", "value"),
-    [
-        *(("dVal", value) for value in (float("nan"), float("inf"), -1e300, 5e-324, -7.0)),
-        *(("siVal", -7), ("sllVal", -(1 << 62)), ("ullVal", (1 << 64) - 2)),
-    ],
-)
-def test_junk_in_one_field_costs_that_field(bench: BenchMaker, member: str, value: float) -> None:
-    def make_junk(entry: Any) -> None:
-        if entry.fieldId == 161:  # replays
-            entry.nvmlReturn, entry.valueType, entry.value.ullVal = 0, MEMBERS.index(member), 0
-            setattr(entry.value, member, value)
-
-    nvml, reader = bench("h100-8"), NvlinkReader()
-    healthy = reader.read(nvml.round()).links[0]
-    nvml.change_fields(make_junk)
-    link = reader.read(nvml.round()).links[0]
-    assert set(link.errors) == set(healthy.errors) - {"replay"}
-    assert (link.is_up, link.transmit_bytes is None) == (True, False)
-
-
 def test_a_driver_without_the_summary_still_tells_the_state(bench: BenchMaker) -> None:
     older = replace(load_scenario("h100-8"), driver=Driver("550.54.14", "12.4"))
     rounds = bench(older)
@@ -298,25 +273,6 @@ def test_a_driver_without_the_summary_still_tells_the_state(bench: BenchMaker) -
     assert round_.inquiry.failures == []
 
 
-@pytest.mark.parametrize(
-    ("state", "health", "reading"),
-    [
-        (2, 0, FabricReading(state=2, health=None)),
-        (3, 2, FabricReading(state=3, health=2)),
-        (3, 3, FabricReading(state=3, health=3)),
-        (0, 0, FabricReading(state=None, health=None)),
-    ],
-)
-def test_a_sick_fabric_is_told(
-    bench: BenchMaker, tmp_path: Path, state: int, health: int, reading: FabricReading
-) -> None:
-    event = f'at = "10s"\ngpu = 0\neffect = {{ kind = "fabric", state = {state}, health = {health} }}'
-    rounds = bench(pair_with(tmp_path, "h100-8", event))
-    assert read_fabric(rounds.at(5)) == FabricReading(state=3, health=1)
-    assert read_fabric(rounds.at(15)) == reading
-    assert read_fabric(rounds.at(15, gpu=1)) == FabricReading(state=3, health=1)
-
-
 def joined(bench: BenchMaker, **members: int) -> FabricReading:
     """What is read of a driver that fills the struct like this."""
     nvml = bench("h100-8")
@@ -324,16 +280,24 @@ def joined(bench: BenchMaker, **members: int) -> FabricReading:
     return read_fabric(nvml.round())
 
 
-@pytest.mark.parametrize("summary", [0, 1, 3])
-def test_a_gpu_that_has_completed_joining_with_an_error_is_unhealthy(bench: BenchMaker, summary: int) -> None:
-    error = pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES
-    assert joined(bench, state=3, status=error, healthSummary=summary) == FabricReading(state=3, health=2)
-    # Before that, the status means nothing.
-    assert joined(bench, state=2, status=error, healthSummary=0) == FabricReading(state=2, health=None)
+REFUSED = pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES
 
 
-def test_the_state_is_a_byte_whatever_stands_behind_it(bench: BenchMaker) -> None:
-    assert joined(bench, state=0x7F3A5D03, status=0, healthSummary=1) == FabricReading(state=3, health=1)
+@pytest.mark.parametrize(
+    ("members", "reading"),
+    [
+        ({"state": 0}, FabricReading(None, None)),
+        ({"state": 2}, FabricReading(2, None)),
+        *(({"state": 3, "healthSummary": health}, FabricReading(3, health)) for health in (1, 2, 3)),
+        # With an error, a GPU that has joined is unhealthy; before, the error means nothing.
+        *(({"state": 3, "status": REFUSED, "healthSummary": health}, FabricReading(3, 2)) for health in (0, 1, 3)),
+        ({"state": 2, "status": REFUSED}, FabricReading(2, None)),
+        # The state is a byte, whatever stands behind it.
+        ({"state": 0x7F3A5D03, "healthSummary": 1}, FabricReading(3, 1)),
+    ],
+)
+def test_state_and_health_of_a_fabric(bench: BenchMaker, members: dict[str, int], reading: FabricReading) -> None:
+    assert joined(bench, **members) == reading
 
 
 @pytest.mark.parametrize(

@@ -6,19 +6,15 @@ from pathlib import Path
 
 import pynvml
 import pytest
-from jsonschema import Draft202012Validator
 from tests.host_tree import HostTree
 from tests.nvml_bench import Bench, BenchMaker, fields_say, says, shown
-from tests.unit.read.baseline.test_host_facts import FULL
 
-from gpu_triage.documents.pcie_values import MOST_GENERATION, TRANSFER_RATES, WIDTHS
-from gpu_triage.driver.kernel.pci_bus import parse_link_speed, parse_link_width
+from gpu_triage.documents.pcie_values import MOST_GENERATION, WIDTHS
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.session import Device, DriverVersions
-from gpu_triage.errors import DocumentError, HostReadFailed
+from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Machine
 from gpu_triage.options.config import Config
-from gpu_triage.read.baseline.host_facts import LinkFacts, decode, encode
 from gpu_triage.read.gpu import topology
 from gpu_triage.read.gpu.pcie import (
     RECEIVE,
@@ -44,49 +40,18 @@ from gpu_triage.read.gpu.topology import (
 )
 from gpu_triage.read.metrics.contract import GpuLabels, GpuRound
 
-LINKS = [*((generation, 16) for generation in TRANSFER_RATES), *((4, width) for width in WIDTHS)]
-NO_LINKS = [(0, 16), (MOST_GENERATION + 1, 16), (4, 3), (4, 64)]
 
-
-def _schema(repository: Path) -> Draft202012Validator:
-    return Draft202012Validator(json.loads((repository / "docs" / "baseline.schema.json").read_text(encoding="utf-8")))
-
-
-def _baseline(generation: int, width: int) -> str:
-    link = LinkFacts(generation, width)
-    return encode(replace(FULL, gpus=tuple(replace(gpu, pcie=link) for gpu in FULL.gpus)))
-
-
-@pytest.mark.parametrize(("generation", "width"), LINKS)
-def test_every_link_is_read(generation: int, width: int, bench: BenchMaker, repository: Path) -> None:
-    nvml = bench()
-    nvml.answer("nvmlDeviceGetCurrPcieLinkGeneration", says(generation))
-    nvml.answer("nvmlDeviceGetCurrPcieLinkWidth", says(width))
-    reading = PcieReader(15.0, 60.0).read(nvml.round())
-    assert (reading.generation, reading.width) == (generation, width)
-    assert parse_link_speed(f"{TRANSFER_RATES[generation]} GT/s PCIe") == generation
-    assert parse_link_width(str(width)) == width
-    assert decode(_baseline(generation, width).encode(), "b.json").gpus[0].pcie == LinkFacts(generation, width)
-    _schema(repository).validate(json.loads(_baseline(generation, width)))
-
-
-@pytest.mark.parametrize(("generation", "width"), NO_LINKS)
-def test_no_other_link_is_read(generation: int, width: int, bench: BenchMaker, repository: Path) -> None:
-    nvml = bench()
-    nvml.answer("nvmlDeviceGetCurrPcieLinkGeneration", says(generation))
-    nvml.answer("nvmlDeviceGetCurrPcieLinkWidth", says(width))
-    reading = PcieReader(15.0, 60.0).read(nvml.round())
-    assert None in (reading.generation, reading.width)
-    with pytest.raises(DocumentError):
-        decode(_baseline(generation, width).encode(), "b.json")
-    assert not _schema(repository).is_valid(json.loads(_baseline(generation, width)))
-
-
-def test_the_chart_takes_the_same_values(repository: Path) -> None:
-    schema = (repository / "helm/gpu-triage-exporter/values.schema.json").read_text(encoding="utf-8")
-    expected = json.loads(schema)["properties"]["expected"]["properties"]
-    assert expected["pcieGeneration"]["maximum"] == MOST_GENERATION
-    assert expected["pcieWidth"]["enum"] == [*WIDTHS, None]
+def test_chart_and_schema_of_the_baseline_take_the_links_that_are_read(repository: Path) -> None:
+    chart, baseline = (
+        json.loads((repository / path).read_text(encoding="utf-8"))
+        for path in ("helm/gpu-triage-exporter/values.schema.json", "docs/baseline.schema.json")
+    )
+    expected = chart["properties"]["expected"]["properties"]
+    limits = [
+        (each["minimum"], each["maximum"]) for each in (expected["pcieGeneration"], baseline["$defs"]["generation"])
+    ]
+    assert limits == [(1, MOST_GENERATION)] * 2
+    assert expected["pcieWidth"]["enum"] == [*baseline["$defs"]["lanes"]["enum"], None] == [*WIDTHS, None]
 
 
 def expected(nvml: Bench, config: Config | None = None, gpu: int = 0) -> tuple[int | None, int | None]:

@@ -116,6 +116,10 @@ ANSWERS: Mapping[str, tuple[Callable[[GpuRound], Any], list[tuple[Any, ...]]]] =
         lambda gpu: pcie(gpu).generation,
         [(says(2), 4), (says(3), None), (MISSING, 4), (pynvml.NVML_ERROR_UNKNOWN, 4, "unknown")],
     ),
+    "CurrPcieLinkGeneration": (
+        lambda gpu: pcie(gpu).generation,
+        [(says(1), 1), (says(7), 7), *((says(generation), None, IMPLAUSIBLE) for generation in (0, 8))],
+    ),
     "CurrPcieLinkWidth": (
         lambda gpu: pcie(gpu).width,
         [(says(8), 8), *((says(width), None, IMPLAUSIBLE) for width in (0, 3, 63, 255))],
