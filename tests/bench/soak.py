@@ -129,7 +129,7 @@ def soak_churn(seconds: float) -> Soak:
             for at in churn(host, seconds):
                 path, headers = next(requests)
                 try:
-                    daemon.get_bytes(path, headers)
+                    daemon.ask(path, **headers)
                 except OSError as error:
                     # On a machine that is busy with other things an answer may take longer than the client waits.
                     click.echo(f"churn {at:.0f} s: no answer, {error}", err=True)

@@ -140,14 +140,10 @@ class Daemon:
         Raises:
             OSError: nobody answers, or not in five seconds.
         """
-        return self.get_bytes(path, {}).decode()
+        return self.ask(path)[2].decode()
 
     def ask(self, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
         return self._running.get(path, **headers)
-
-    def get_bytes(self, path: str, headers: Mapping[str, str]) -> bytes:
-        """The body of an answer as it was sent, compressed if the headers accept that."""
-        return self._running.get(path, **headers)[2]
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         """Send it a signal, and wait until it has ended as this signal ends it."""
