@@ -68,7 +68,6 @@ class HostJudge:
         settings: JudgeSettings = DEFAULT_SETTINGS,
     ) -> None:
         self.settings = settings
-        self._applied = settings
         self._subject = subject
         self._longest_gap_seconds = longest_gap_seconds
         self._gpus: dict[str, GpuMemory] = {}
@@ -81,9 +80,7 @@ class HostJudge:
     def judge(self, host: HostEvidence, error: str | None = None, more: Iterable[Finding] = ()) -> Judgment:
         """Judge the evidence, with the driver's `error` if it lacks that, and `more` findings from other sources."""
         settings = self.settings
-        if settings is not self._applied:
-            self.states.apply(settings.checks)
-            self._applied = settings
+        self.states.apply(settings.checks)
         host = replace(host, settings=settings)
         memories = {
             gpu: self._gpus.get(gpu.key) or GpuMemory(self._absent_seconds.pop(gpu.key, None)) for gpu in host.gpus
@@ -105,8 +102,8 @@ class HostJudge:
             judged = (f for f in judged if f.check.code not in NOT_IN_A_MOMENT)
         rows = (replace(f, check=settings.checks[f.check.code]) for f in (*judged, *more))
         named = (f if (gpu := host.silent_gpus.of(f)) is None else f.about(gpu) for f in rows)
-        published = {life.key: life.finding.detail for life in self.states.lives if life.state is State.CONFIRMED}
-        kept = (f.with_earlier(published.get((f.identity, f.check.code), "")) for f in named)
+        details = {life.key: life.finding.detail for life in self.states.lives if life.state is State.CONFIRMED}
+        kept = (f.with_earlier(details.get((f.identity, f.check.code), "")) for f in named)
         found = sorted(kept, key=lambda f: _ORDER[f.check.code])
         present, ended = self.states.judge(
             found, partial(observable, host), host.at.monotonic, partial(last_reset, host), host.known_gpus

@@ -87,7 +87,7 @@ def test_it_is_marked_everywhere_and_nothing_follows_from_it(running: Rig) -> No
     ((labels, until),) = running.series("gpu_finding_accepted_until_timestamp_seconds")
     assert (labels["gpu"], labels["code"], labels["by"], labels["reason"]) == ("0", CODE, "jd", REASON)
     assert 0 < until - running.clock.now().wall < 5 * HOUR
-    assert headline(report).details.endswith(f"accepted: {CODE}")
+    assert headline(report).endswith(f"accepted: {CODE}")
     assert f"accepted  by jd until 2026-01-15 05:10 UTC: {REASON}" in render_text(report)
     assert [line.split("\t")[3] for line in render_lines(report).splitlines() if CODE in line][-1] == "info"
     assert running.judge.latest is not None

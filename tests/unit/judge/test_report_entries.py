@@ -292,7 +292,7 @@ def test_without_a_finding_nothing_holds_a_busy_gpu_back(healthy: Judgment) -> N
     report = healthy.report
     assert report.findings == ()
     assert [gpu.bottleneck.because.endswith(UNHINDERED) for gpu in report.gpus] == [True, True]
-    assert headline(report).text == "keep. 2 GPUs: all busy"
+    assert headline(report) == "2 GPUs: all busy"
 
 
 @pytest.mark.parametrize(
@@ -312,5 +312,5 @@ def test_the_first_line_names_a_finding_and_no_gpu_beside_it_is_unhindered(
     gpu = healthy.host.gpus[0]
     about = of_host(code, "1", value) if check.of_host else of_gpu(code, gpu, "1", value=value)
     report = HostJudge(JudgedHost("host")).judge(healthy.host, more=[about]).report
-    assert headline(report).details.endswith(f"; {group}: {code}")
+    assert headline(report).endswith(f"; {group}: {code}")
     assert [gpu.gpu for gpu in report.gpus if not gpu.bottleneck.because.endswith(UNHINDERED)] == hindered

@@ -62,7 +62,6 @@ class GpuMemory:
         self._since: float | None = None
         self._walls = WallTimes()
         self._work = Work()
-        self._first_at: float | None = None
         self._worked_at: float | None = None
         self._judged_at = -math.inf
         self._interrupted = False
@@ -113,8 +112,6 @@ class GpuMemory:
         if gpu.up and not gpu.was_read and not host.released:
             # A GPU always has a class, but it is meaningless before the first reading.
             self.interrupt()
-        if self._first_at is None:
-            self._first_at = now
         found = self._sudden(gpu, host) if often else None
         if found is not None:
             self._sudden_at = now
@@ -201,7 +198,7 @@ class GpuMemory:
 
     def _is_young(self, now: float) -> bool:
         """Whether it was first judged less than a window ago, and has nothing to stay in."""
-        return self._first_at is None or now - self._first_at < thresholds.WINDOW_SECONDS
+        return not self._periods or now - self._periods[0][1] < thresholds.WINDOW_SECONDS
 
     def _holds(self, name: str, found: str, case: Case, now: float) -> bool:
         """Whether the GPU stays in its class although another class matched."""

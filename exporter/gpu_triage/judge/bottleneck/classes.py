@@ -378,8 +378,9 @@ def _narrow(case: Case) -> str | None:
         return None
     missing = case.host.missing_lanes.get(case.gpu)
     lacks = None if missing is None or missing.kind is Shortage.BUILT else missing.text
-    narrow = lacks or case.gpu.slow_link
-    return narrow and f"{narrow}; how much it carries is not known"
+    slow = case.gpu.slow_link
+    lacks = lacks or (slow and f"PCIe generation {slow}")
+    return lacks and f"{lacks}; how much it carries is not known"
 
 
 def _slowed(gpu: GpuEvidence, slowdowns: Sequence[Slowdown], ease: float, words: str) -> str | None:

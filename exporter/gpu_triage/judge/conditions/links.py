@@ -40,7 +40,6 @@ _LIMITS: Final[Mapping[Attribute, tuple[MetricSpec, MetricSpec, MetricSpec]]] = 
 }
 """What is expected of a link, and the maximum of card and slot."""
 
-_GENERATION: Final = "PCIe generation "
 _NVLINK_ERRORS: Final = (((nvlink.REPLAY, nvlink.RECOVERY), "replays"), (("crc",), "crc"))
 """Types of NVLink errors that count together, and the name of their limit."""
 
@@ -77,8 +76,7 @@ def _pcie(host: HostEvidence, gpu: GpuEvidence) -> Iterator[Finding]:
             busy = f"busy {gpu.busy_share or 0.0:.0%} of the time"
             code, when = "pcie.generation_low", f", in a P-state of load and {busy}"
         advice, generation = _cause_advice(gpu, "generation"), gpu.last(pcie.GPU_PCIE_LINK_GENERATION)
-        detail = slow.removeprefix(_GENERATION)
-        yield of_gpu(code, gpu, f"{slow}{when}{slot}", advice, generation, detail=detail)
+        yield of_gpu(code, gpu, f"PCIe generation {slow}{when}{slot}", advice, generation, detail=slow)
     yield from _link_changes(gpu, slot)
 
 

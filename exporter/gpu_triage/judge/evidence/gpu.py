@@ -497,11 +497,11 @@ class GpuEvidence(Evidence):
 
     @cached_property
     def slow_link(self) -> str | None:
-        """How many generations the PCIe link lacks, idle or not; None unless throughout the last part of the window."""
+        """Its PCIe generation and the expected, ``1 of 4``, idle or not; None unless lower in all of `recent`."""
         generation, expected = self.recent.one(GPU_PCIE_LINK_GENERATION), self.last(GPU_PCIE_LINK_EXPECTED_GENERATION)
         if generation is None or expected is None or generation.high >= expected:
             return None
-        return f"PCIe generation {generation.last:.0f} of {expected:.0f}"
+        return f"{generation.last:.0f} of {expected:.0f}"
 
     @cached_property
     def works_awake(self) -> bool:

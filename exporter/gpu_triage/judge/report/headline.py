@@ -5,13 +5,13 @@ It lists the worst findings of the report, also if these are mere information: i
 
 from collections import defaultdict
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
 from gpu_triage.judge.bottleneck.classes import USE_UNKNOWN
 from gpu_triage.judge.evidence.wording import first_few, ranges
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.table import Severity
-from gpu_triage.judge.findings.verdicts import CLASSES, CLUSTER, Verdict, Words
+from gpu_triage.judge.findings.verdicts import CLASSES, Verdict
 from gpu_triage.judge.report.report import Report
 
 _USE_UNKNOWN: Final = "with unknown usage"
@@ -28,18 +28,9 @@ _GROUPS: Final = ("critical", "critical if it lasts", "warnings", "info", "accep
 _MOST_CODES: Final = 4
 
 
-class Headline(NamedTuple):
-    verdict: str
-    details: str  # the number of GPUs in each state, and the codes of the worst findings
-
-    @property
-    def text(self) -> str:
-        """As one sentence after the other."""
-        return f"{self.verdict}. {self.details}"
-
-
-def headline(report: Report, words: Words = CLUSTER) -> Headline:
-    return Headline(words.verdicts[report.verdict], f"{_gpus(report)}{_worst(report)}")
+def headline(report: Report) -> str:
+    """Return what follows the verdict: the number of GPUs in each state, and the codes of the worst findings."""
+    return f"{_gpus(report)}{_worst(report)}"
 
 
 def _gpus(report: Report) -> str:

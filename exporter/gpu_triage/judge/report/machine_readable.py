@@ -41,7 +41,7 @@ def render_json(report: Report) -> str:
         "driver_version": report.driver or None,
         "blocked": report.blocked,
         "verdict": report.verdict.value,
-        "summary": headline(report).text,
+        "summary": f"{report.verdict.text}. {headline(report)}",
         "scheduled": report.scheduled,
         "maintenance": report.maintenance and report.maintenance._asdict(),
         "gpus": [_gpu(gpu) for gpu in report.gpus],

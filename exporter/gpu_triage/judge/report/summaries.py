@@ -121,34 +121,26 @@ def summaries(host: HostEvidence) -> dict[Area, str | None]:
 
 def _driver(host: HostEvidence) -> str:
     version = host.label(presence.GPU_DRIVER_INFO, "driver_version")
+    silent = "" if host.driver_error is None else f"the driver does not answer ({host.driver_error})"
     if not version:
-        return "" if host.driver_error is None else f"the driver does not answer ({host.driver_error})"
+        return silent
     models = Counter(gpu.name or "unknown model" for gpu in host.gpus)
     named = ", ".join(f"{count} x {name}" for name, count in models.items()) or "no GPU"
-    silent = "" if host.driver_error is None else f"; the driver does not answer ({host.driver_error})"
-    return f"{len(host.answering)} of {len(host.gpus)} GPUs answer: {named}; driver {version}{silent}"
+    return _joined(f"{len(host.answering)} of {len(host.gpus)} GPUs answer: {named}; driver {version}", silent)
 
 
 def _health(host: HostEvidence) -> str:
-    ecc = sum(1 for gpu in host.answering if gpu.last(GPU_ECC_MODE) == 1)
-    protected = (
-        f"ECC on for {ecc} of {len(host.answering)}"
-        if ecc
-        else "no ECC"
-        if host.has(GPU_ECC_MODE)
-        else "ECC not reported"
-    )
-    if not host.series(xid_metrics.GPU_EXPORTER_XID_SOURCE_UP):
+    protected = "no ECC" if host.has(GPU_ECC_MODE) else "ECC not reported"
+    if ecc := sum(gpu.last(GPU_ECC_MODE) == 1 for gpu in host.answering):
+        protected = f"ECC on for {ecc} of {len(host.answering)}"
+    sources = {each.labels["source"]: each.last for each in host.series(xid_metrics.GPU_EXPORTER_XID_SOURCE_UP)}
+    if not sources:
         return f"no source of Xid errors; {protected}"
-    last = (
-        *host.series(xid_metrics.GPU_XID_LAST_TIMESTAMP_SECONDS),
-        *host.series(xid_metrics.GPU_XID_UNASSIGNED_LAST_TIMESTAMP_SECONDS),
-    )
-    if xids := {each.labels["xid"] for each in last}:
+    seen = (xid_metrics.GPU_XID_LAST_TIMESTAMP_SECONDS, xid_metrics.GPU_XID_UNASSIGNED_LAST_TIMESTAMP_SECONDS)
+    if xids := {labels["xid"] for spec in seen for labels in host.labels_of(spec)}:
         return f"Xid errors {', '.join(sorted(xids))}; {protected}"
-    heard = sorted(each.labels["source"] for each in host.series(xid_metrics.GPU_EXPORTER_XID_SOURCE_UP) if each.last)
-    sources = ", ".join(_XID_SOURCES.get(source, source) for source in heard) or "none"
-    return f"no Xid errors (sources: {sources}); {protected}"
+    heard = ", ".join(_XID_SOURCES.get(source, source) for source, is_up in sorted(sources.items()) if is_up)
+    return f"no Xid errors (sources: {heard or 'none'}); {protected}"
 
 
 def _clocks(host: HostEvidence) -> str:

@@ -59,19 +59,18 @@ def wrapped(line: Line, columns: int | None) -> Iterator[str]:
 
 
 def _lines(report: Report, below_title: Iterable[Line]) -> Iterator[Line]:
-    made_up = " (SIMULATED)" if report.simulated else ""
+    mark, about = "", ""
     if report.recording is not None:
-        made_up = " (a RECORDING)"
+        mark, about = " (a RECORDING)", "a RECORDING, not this host as it is now; "
+    elif report.simulated:
+        mark, about = " (SIMULATED)", "SIMULATED: everything here is made up; "
     words = report.words
-    verdict, details = headline(report, words)
-    colored = click.style(verdict, fg=COLORS[report.verdict].terminal, bold=True)
-    yield Line(f"{printable(report.host)}{made_up}: {colored}. ", details, indent=4)
+    verdict, color = words.verdicts[report.verdict], COLORS[report.verdict].terminal
+    start = f"{printable(report.host)}{mark}: {click.style(verdict, fg=color, bold=True)}. "
+    yield Line(start, headline(report), indent=4)
     if report.files:
         yield from _files(report)
     else:
-        about = "SIMULATED: everything here is made up; " if report.simulated else ""
-        if report.recording is not None:
-            about = "a RECORDING, not this host as it is now; "
         yield Line(f"{about}measured for {report.measured_seconds:.0f} s")
     if report.maintenance is not None:
         mark = click.style("in maintenance ", fg="cyan", bold=True)
@@ -91,9 +90,7 @@ def _lines(report: Report, below_title: Iterable[Line]) -> Iterator[Line]:
     yield from _unknown(report)
     yield from _listed("settings that are not the defaults:", [each.text for each in report.settings])
     yield from (Line(""), Line("verdict:"), *(_gpu(gpu, words) for gpu in report.gpus))
-    yield Line(
-        f"    {'host':<6}  {'':<16}{click.style(words.verdicts[report.verdict], fg=COLORS[report.verdict].terminal)}"
-    )
+    yield Line(f"    {'host':<6}  {'':<16}{click.style(verdict, fg=color)}")
     yield from _pending(report)
 
 
