@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 import click
-from tests.promql.promtool import Alert, Labels, Run, ask
+from tests.promql.promtool import Labels, Run, ask
 from tests.recordings import DRILL
 from tests.rules.examine import input_series, mentioned
 from tests.rules.rulefile import alert_files, groups_of
@@ -52,13 +52,12 @@ class Told:
 
     at: float  # seconds from the start of the month
     labels: Labels
-    summary: str
 
     def __str__(self) -> str:
         day, rest = divmod(self.at, DAY)
         where = " ".join(f"{name}={self.labels[name]}" for name in ("instance", "gpu", "owner") if name in self.labels)
         clock = f"{int(rest / 3600):02}:{int(rest % 3600 / 60):02}"
-        return f"day {int(day)} {clock} {self.labels['severity']} {self.labels['alertname']} {where}: {self.summary}"
+        return f"day {int(day)} {clock} {self.labels['severity']} {self.labels['alertname']} {where}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +127,7 @@ def told(promtool: Path, played: Played, hosts: Sequence[str], number: int) -> l
                 fresh = [labels for key, labels in now.items() if key not in known]
                 began += [(at, labels) for labels in fresh if labels["severity"] != "none"]
             known = set(now)
-        moments = tuple({(labels["alertname"], at) for at, labels in began})
-        texts = ask(promtool, run.asking(alerts=moments), Path(directory)).alerts if moments else {}
-    return [Told(begins + at, labels, _summary(texts[labels["alertname"], at], labels)) for at, labels in began]
-
-
-def _summary(alerts: Sequence[Alert], labels: Labels) -> str:
-    alike = (each for each in alerts if each.labels.items() <= labels.items())
-    return next((each.annotations["summary"] for each in alike), "it ended at once")
+    return [Told(begins + at, labels) for at, labels in began]
 
 
 @click.command()

@@ -256,10 +256,6 @@ def test_a_rule_records_a_metric_of_the_catalog_by_the_table_for_migration(rule:
         assert [row for row in rows if fields & set(re.findall(r"\w+", row)) and rule.name in row], fields
 
 
-def test_it_is_off_by_default() -> None:
-    assert DCGM not in rule_files()
-
-
 def test_the_codes_that_are_recorded_are_known() -> None:
     names = ("gpu_finding", "gpu_host_finding")
     found = {rule.labels["code"] for rule in RULES if rule.name in names and "code" in rule.labels}

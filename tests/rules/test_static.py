@@ -17,7 +17,6 @@ from gpu_triage.judge.findings.table import BY_CODE, CHECKS
 RULES = read_rules((*rule_files(), BMC))
 RECORDED = frozenset(rule.name for rule in RULES if not rule.alert)
 LABELS = series_labels(RULES)
-RUNBOOKS = "exporter/gpu_triage/serve/handbook/runbooks"
 
 DCGM = rule_files()[0].parent / "compat" / "dcgm.yml"
 FOR_TEXTS = tuple(rule for rule in read_rules([DCGM]) if rule.name.endswith(":affected"))
@@ -128,16 +127,6 @@ def test_a_text_asks_prometheus_for_what_was_recorded_once(rule: Rule) -> None:
         *({"gpu_exporter_errors_total"} if "collector" in rule.annotations["summary"] else ()),
     }
     assert asked <= {name for name in recorded if few or name.endswith((":affected", ":confirmed"))}
-
-
-@every_alert
-def test_an_alert_links_its_runbook_on_an_exporter_that_answers_and_its_dashboard(rule: Rule, repository: Path) -> None:
-    link = rule.annotations["runbook_url"]
-    assert (link == f"http://{{{{ $labels.instance }}}}/runbooks/{rule.name}") != (rule.name in ELSEWHERE)
-    assert (f"}}}}gpu-triage explain {rule.name}{{{{" in link) == (rule.name in ELSEWHERE)
-    assert (repository / RUNBOOKS / f"{rule.name}.md").is_file()
-    assert re.fullmatch(r"gpu-triage-[a-z]+", rule.annotations["dashboard_uid"])
-    assert set(rule.annotations) == {"summary", "description", "runbook_url", "dashboard_uid"}
 
 
 def test_recorded_names_say_level_metric_and_operations() -> None:
