@@ -41,7 +41,7 @@ from gpu_triage.sampler.schedule import Schedule, is_due, next_due
 from gpu_triage.sampler.state_directory import StateDirectory
 from gpu_triage.sampler.state_store import PersistentState, StateStore, StateStores
 from gpu_triage.sampler.status import Status
-from gpu_triage.sampler.xid import XidNews, XidWatch
+from gpu_triage.sampler.xid import XidRound, XidWatch
 
 
 class HostRounds:
@@ -219,7 +219,7 @@ class Sampler:
         self._host_collectors = tuple(c for c in host_collectors if contract.runs(c, config))
         enabled: tuple[contract.AnyCollector, ...] = (*self._gpu_collectors, *self._host_collectors)
         self.status = Status(config)  # the sampler's own health
-        self._xid = XidWatch(context, lambda news: post(partial(self._take_xids, news)))
+        self._xid = XidWatch(context, lambda ended: post(partial(self._take_xids, ended)))
         folder = config.state_directory
         self._state = None if folder is None else StateDirectory(folder)
         # One thread for all files of the directory: they share a disk, which may hang.
@@ -481,10 +481,10 @@ class Sampler:
         if outcome.success and (outcome.subject == HOST or self._gpus.counts(outcome)):
             self.store.put(outcome)
 
-    def _take_xids(self, news: XidNews, now: float) -> None:
-        self.status.count(xid.NAME, news.failures)
-        self._xid.take(news)
-        self._gpus.look_at_once(news.changed, now)
+    def _take_xids(self, ended: XidRound, now: float) -> None:
+        self.status.count(xid.NAME, ended.failures)
+        self._xid.take(ended)
+        self._gpus.look_at_once(ended.changed, now)
 
     def _take_baseline(self, news: BaselineNews, _now: float) -> None:
         before = self.baseline.recorded
