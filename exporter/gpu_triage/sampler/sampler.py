@@ -309,6 +309,8 @@ class Sampler:
         if self._flight is not None:
             self.status.count(flight_recorder.NAME, self._flight.failures())
             self.store.put_own(flight_recorder, self._flight.reading(now.wall), flight_recorder.render, now)
+        self.status.count(exporter.NAME, (NO_THREAD,) * sum(lane.refused_since is not None for lane in self._lanes))
+        self.trouble = lacking_threads(self._lanes, now.monotonic)
         self.store.put_own(exporter, self._exporter_reading(now), exporter.render, now)
         if self._judge is not None:
             # Last, because it judges everything that is published.
@@ -344,12 +346,9 @@ class Sampler:
 
     def _exporter_reading(self, now: Moment) -> ExporterReading:
         """The state of this process, and the health of every collector."""
-        lanes, driver, status = self._lanes, self.driver, self.status
-        deadline = self._config.sample_deadline_seconds
-        status.count(exporter.NAME, (NO_THREAD,) * sum(lane.refused_since is not None for lane in lanes))
-        self.trouble = lacking_threads(lanes, now.monotonic)
+        driver, status, deadline = self.driver, self.status, self._config.sample_deadline_seconds
         # A slow probe process is not a hung call.
-        calls = self._calls.look((lane for lane in lanes if lane is not self._gpus.probe_lane), now.monotonic)
+        calls = self._calls.look((lane for lane in self._lanes if lane is not self._gpus.probe_lane), now.monotonic)
         healths = [status.health(collector) for collector in self._host_collectors]
         if self._judge is not None:
             healths.append(self._judge.health)
