@@ -41,7 +41,7 @@ from gpu_triage.sampler.schedule import Schedule, is_due, next_due
 from gpu_triage.sampler.state_directory import StateDirectory
 from gpu_triage.sampler.state_store import PersistentState, StateStore, StateStores
 from gpu_triage.sampler.status import Status
-from gpu_triage.sampler.xid import XidNews, XidWatch
+from gpu_triage.sampler.xid import XidRound, XidWatch
 
 
 class HostRounds:
@@ -219,7 +219,7 @@ class Sampler:
         self._host_collectors = tuple(c for c in host_collectors if contract.runs(c, config))
         enabled: tuple[contract.AnyCollector, ...] = (*self._gpu_collectors, *self._host_collectors)
         self.status = Status(config)  # the sampler's own health
-        self._xid = XidWatch(context, lambda news: post(partial(self._take_xids, news)))
+        self._xid = XidWatch(context, lambda ended: post(partial(self._take_xids, ended)))
         folder = config.state_directory
         self._state = None if folder is None else StateDirectory(folder)
         # One thread for all files of the directory: they share a disk, which may hang.
@@ -309,6 +309,8 @@ class Sampler:
         if self._flight is not None:
             self.status.count(flight_recorder.NAME, self._flight.failures())
             self.store.put_own(flight_recorder, self._flight.reading(now.wall), flight_recorder.render, now)
+        self.status.count(exporter.NAME, (NO_THREAD,) * sum(lane.refused_since is not None for lane in self._lanes))
+        self.trouble = lacking_threads(self._lanes, now.monotonic)
         self.store.put_own(exporter, self._exporter_reading(now), exporter.render, now)
         if self._judge is not None:
             # Last, because it judges everything that is published.
@@ -344,12 +346,9 @@ class Sampler:
 
     def _exporter_reading(self, now: Moment) -> ExporterReading:
         """The state of this process, and the health of every collector."""
-        lanes, driver, status = self._lanes, self.driver, self.status
-        deadline = self._config.sample_deadline_seconds
-        status.count(exporter.NAME, (NO_THREAD,) * sum(lane.refused_since is not None for lane in lanes))
-        self.trouble = lacking_threads(lanes, now.monotonic)
+        driver, status, deadline = self.driver, self.status, self._config.sample_deadline_seconds
         # A slow probe process is not a hung call.
-        calls = self._calls.look((lane for lane in lanes if lane is not self._gpus.probe_lane), now.monotonic)
+        calls = self._calls.look((lane for lane in self._lanes if lane is not self._gpus.probe_lane), now.monotonic)
         healths = [status.health(collector) for collector in self._host_collectors]
         if self._judge is not None:
             healths.append(self._judge.health)
@@ -481,10 +480,10 @@ class Sampler:
         if outcome.success and (outcome.subject == HOST or self._gpus.counts(outcome)):
             self.store.put(outcome)
 
-    def _take_xids(self, news: XidNews, now: float) -> None:
-        self.status.count(xid.NAME, news.failures)
-        self._xid.take(news)
-        self._gpus.look_at_once(news.changed, now)
+    def _take_xids(self, ended: XidRound, now: float) -> None:
+        self.status.count(xid.NAME, ended.failures)
+        self._xid.take(ended)
+        self._gpus.look_at_once(ended.changed, now)
 
     def _take_baseline(self, news: BaselineNews, _now: float) -> None:
         before = self.baseline.recorded

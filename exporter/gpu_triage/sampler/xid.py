@@ -5,6 +5,7 @@ import math
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from gpu_triage.driver.nvml.events import XidEvents
@@ -211,23 +212,22 @@ _ABSENT: Final = frozenset({"missing", "no_permission"})
 
 
 @dataclass(frozen=True, slots=True)
-class XidNews:
-    """What a source reports during a round, or at its end."""
+class XidRound:
+    """Result of a round of a source."""
 
     source: XidSource  # which one
-    reports: tuple[KernelNews, ...]  # Xids, cards found and drivers loaded, in order
-    readable: bool | None = None  # at the end of a round, whether the source is readable; None before
-    past_read: bool = True  # at the end of a round, whether all records from before the exporter's start have been read
-    failures: tuple[str, ...] = ()  # names of what failed
-    duration_seconds: float = 0.0  # at the end of a round, how long it took
-    lost: int = 0  # at the end of a round, how many records the kernel overwrote before they could be read
+    readable: bool  # whether it could be read
+    duration_seconds: float  # how long that took
+    failures: tuple[str, ...]  # names of what failed
+    past_read: bool = True  # whether all records from before the exporter's start have been read
+    lost: int = 0  # how many records the kernel overwrote before they could be read
     changed: frozenset[str] = frozenset()  # UUIDs of GPUs that became unavailable, or have a different recovery action
 
 
 class XidWatch:
     """Listens for Xids and counts them, on the sampler's thread, in rounds in its lanes; a no-op unless `enabled`."""
 
-    def __init__(self, context: Context, report: Callable[[XidNews], None]) -> None:
+    def __init__(self, context: Context, report: Callable[[XidRound], None]) -> None:
         machine, config = context.machine, context.config
         self.enabled = collector_enabled(config, xid.NAME, default=True)
         self._kmsg_lane = context.make_lane("xid-kmsg")
@@ -235,7 +235,7 @@ class XidWatch:
         self.lanes: tuple[Lane, ...] = (self._kmsg_lane, self.session_lane)  # where its rounds run
         self._clock = machine.clock
         self._config = config
-        self._report = report
+        self._report, self._post = report, context.post
         self._kernel = None if machine.kmsg is None else KernelLog(machine.kmsg)
         self._kernel_at = 0.0
         self._gap_until = -math.inf
@@ -291,27 +291,23 @@ class XidWatch:
         if self._kernel is not None:
             self._kernel.close()
 
-    def take(self, news: XidNews) -> None:
-        for report in news.reports:
-            self._see(report)
-        if news.readable is None:
-            return
+    def take(self, ended: XidRound) -> None:
         now = self._clock.now()
-        self._durations[news.source] = news.duration_seconds
-        if news.source is XidSource.KMSG and not news.readable:
+        self._durations[ended.source] = ended.duration_seconds
+        if ended.source is XidSource.KMSG and not ended.readable:
             self._kernel_at = now.monotonic + _RETRY_SECONDS
-        if news.lost:
+        if ended.lost:
             if now.monotonic >= self._gap_until:
-                log.warning("the kernel log overran: Xids may be among the lost records", extra=fields(lost=news.lost))
+                log.warning("the kernel log overran: Xids may be among the lost records", extra=fields(lost=ended.lost))
             self._gap_until = now.monotonic + _GAP_SECONDS
-        self._readable[news.source] = news.readable
-        if news.source is XidSource.KMSG and news.past_read:
+        self._readable[ended.source] = ended.readable
+        if ended.source is XidSource.KMSG and ended.past_read:
             self._past_read = True
-        if news.readable:
+        if ended.readable:
             self._ever_readable = True
             self._last_success_at = now
 
-    def _see(self, report: KernelNews) -> None:
+    def _see(self, report: KernelNews, _now: float) -> None:
         if isinstance(report, DriverLoaded):
             self.driver_loaded_at = report.at
         elif isinstance(report, CardFound):
@@ -387,12 +383,12 @@ class XidWatch:
     def _read_kernel(self, kernel: KernelLog) -> None:
         self._kmsg_lane.mark(Step(xid.NAME))
         began, lost = self._clock.now().monotonic, kernel.lost
-        reports: tuple[KernelNews, ...] = ()
         failures: tuple[str, ...] = ()
         refusal: str | None = None
         try:
-            parsed = (parse_news(record.message, record.at) for record in kernel.read(began))
-            reports = tuple(news for news in parsed if news is not None)
+            for record in kernel.read(began):
+                if (report := parse_news(record.message, record.at)) is not None:
+                    self._post(partial(self._see, report))
         except HostReadFailed as failed:
             refusal = failed.reason
             failures = () if refusal in _ABSENT else (refusal,)
@@ -404,7 +400,7 @@ class XidWatch:
         self._kernel_refusal = refusal
         past_read = refusal is not None or kernel.drained
         took, lost = self._since(began), kernel.lost - lost
-        self._report(XidNews(XidSource.KMSG, reports, refusal is None, past_read, failures, took, lost))
+        self._report(XidRound(XidSource.KMSG, refusal is None, took, failures, past_read, lost))
 
     def _take_events(self, devices: tuple[Device, ...]) -> None:
         self.session_lane.mark(Step(xid.NAME, call=self._events.call))
@@ -415,16 +411,13 @@ class XidWatch:
             for event in self._events.drain():
                 # One by one, so that this report is out even if the next call hangs.
                 report = XidReport(event.gpu, event.code, XidSource.NVML, event.earliest, event.latest, event.uuid)
-                self._report(XidNews(XidSource.NVML, (report,)))
+                self._post(partial(self._see, report))
         except Exception:  # noqa: BLE001 - as above
             failures.append("exception")
             log.warning("NVML's Xid events failed", extra=fields(cause=traceback.format_exc()))
         failures += self._events.failures
-        readable, changed = self._events.listening, frozenset(self._events.changed)
-        took = self._since(began)
-        self._report(
-            XidNews(XidSource.NVML, (), readable, failures=tuple(failures), duration_seconds=took, changed=changed)
-        )
+        took, changed = self._since(began), frozenset(self._events.changed)
+        self._report(XidRound(XidSource.NVML, self._events.listening, took, tuple(failures), changed=changed))
 
     def _published(self, counts: XidCounts, now: Moment) -> XidCounts:
         return {name: replace(count, last_at=self._walls.of(count.last_at, now)) for name, count in counts.items()}
