@@ -196,7 +196,7 @@ class Snapshot:
         )
 
     def complete(self, before: Snapshot | None, roster: GpuIndex, *, with_names: bool) -> None:
-        """Read the GPUs, with what the snapshot before tells of them that does not change from moment to moment."""
+        """Read the GPUs, with the lasting facts that the snapshot before shows of them."""
         unnamed = [self.raw.pop(key) for key in [*self.raw] if roster.names_nobody(key)]
         self.unnamed = [read_gpu(gpu) for gpu in unnamed]
         if before is not None:
