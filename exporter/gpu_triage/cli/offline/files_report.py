@@ -228,11 +228,11 @@ def _check(paths: Sequence[str], config: Config, *, with_names: bool) -> Report:
         raise ConfigError("--from: there is no file in this folder that can be read; name the files")
     facts = HostFacts()
     contents = _read(named, facts)
-    read, roster = snapshots(contents, with_names=with_names)
+    read, labels = snapshots(contents, facts, with_names=with_names)
     files = FilesOfHost(
         facts=facts,
         snapshots=read,
-        labels=roster.labels(facts.lost, facts.devices, {key for each in read for key in each.gpus}),
+        labels=labels,
         ports=ports_of(facts.devices),
         log=_log(contents, read, named),
         config=config,
