@@ -91,7 +91,6 @@ def _is_reason(text: str) -> bool:
     return label.endswith((" slowdown", " power cap")) and _is_known((label,))
 
 
-_LONGEST_LINE: Final = 300
 _MOST_FOREIGN: Final = 400
 """Consecutive unrelated lines that end the output; fewer are taken for kernel messages printed in between."""
 
@@ -135,7 +134,7 @@ class SmiTextParser:
     def feed(self, line: str) -> bool:
         if not line or line.isspace():
             return True
-        line = line[:_LONGEST_LINE].expandtabs()
+        line = line.expandtabs()
         text = line.strip()
         if self._gpu is None and (text.lower() in _HEADLESS or _is_reason(text)):
             self._is_headless = self._is_flat = True
