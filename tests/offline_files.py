@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.captured_cards import FOLDER
+from tests.captured_cards import FOLDER as FOLDER_OF_CAPTURES
 
 from gpu_triage.cli.main import group
 from gpu_triage.cli.offline.files_report import check_files
@@ -108,16 +108,13 @@ def smi(*gpus: str, at: str = AT, driver: str = "580.95.05", attached: int | Non
     return file_of("smi.txt").format(at=at, driver=driver, attached=attached or len(gpus)) + "\n".join(gpus)
 
 
-def real_files() -> Path | None:
-    """The folder of files of real machines, which is no part of the project; None where it is not."""
-    return FOLDER if FOLDER.is_dir() else None
-
-
 def of_real_files(cases: Callable[[Path], Iterable[Path]]) -> list[object]:
-    """Parameters from the folder of real files; None where it is absent: continuous integration tolerates no skip."""
-    folder = real_files()
-    if folder is not None:
-        return [pytest.param(each, id=each.name) for each in cases(folder)]
+    """Parameters from the folder of files of real machines, which is no part of the project.
+
+    None where it is absent: continuous integration tolerates no skip.
+    """
+    if FOLDER_OF_CAPTURES.is_dir():
+        return [pytest.param(each, id=each.name) for each in cases(FOLDER_OF_CAPTURES)]
     reason = "the files of real machines are not here; GPU_TRIAGE_TEST_CAPTURES names their folder"
     marks = () if os.environ.get("CI") == "true" else pytest.mark.skip(reason=reason)
     return [pytest.param(None, id="absent", marks=marks)]

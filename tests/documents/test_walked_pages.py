@@ -154,13 +154,6 @@ def test_every_command_of_a_page_is_run_or_named(page: Path) -> None:
             row.check(shlex.split(command, comments=True))
 
 
-def test_every_row_is_needed_and_names_tests_that_exist() -> None:
-    said = [(name_of(page), each.command) for page in documents(REPOSITORY) for each in shown(page)]
-    assert {elsewhere(*each) for each in said} - {None} == set(ELSEWHERE)
-    assert [name for row in ELSEWHERE for name in row.tests.split() if not (REPOSITORY / "tests" / name).exists()] == []
-    assert [name for name in WALKS if not (REPOSITORY / name).exists()] == []
-
-
 def script_of(page: str, walk: Walk, commands: list[Shown]) -> str:
     """All commands, then all lines of the state; the end of each is told."""
     lines = []

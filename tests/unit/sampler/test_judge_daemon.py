@@ -384,7 +384,7 @@ def test_without_a_state_directory_it_says_so_and_a_wait_begins_anew(tmp_path: P
 def test_with_one_it_says_so_and_one_that_only_looks_says_nothing(running: Rig, config: Config) -> None:
     running.run_to(30)
     assert running.value("gpu_exporter_state_saved") == 1
-    assert running.value("gpu_exporter_collector_duration_seconds", collector="findings") == 0
+    assert {each.duration_seconds for each in running.sampler._saved.health(running.elapsed)} == {0.0}
     running.run_to(ONSET + 100)
     assert lines_about_the_state_directory(running) == 0
     looking = Sampler(

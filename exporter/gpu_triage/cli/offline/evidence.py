@@ -60,11 +60,6 @@ class FilesOfHost:
         return None if self.last.gpus else self.facts.driver_error
 
     @property
-    def nobody_there(self) -> bool:
-        """Whether nvidia-smi reported that it found no devices."""
-        return self.facts.no_devices and not self.last.gpus
-
-    @property
     def answering(self) -> frozenset[str]:
         """Bus ids of the GPUs that answer."""
         sound = (gpu.bus_id for gpu in self.last.gpus.values() if gpu.error is None)
@@ -152,7 +147,7 @@ def _presence(
 ) -> presence.PresenceReading:
     on_bus = [device for device in files.facts.devices.values() if device.is_gpu and device.driver not in PASS_THROUGH]
     version = snapshot.driver or files.facts.driver_version
-    counted = 0 if files.nobody_there and not files.snapshots else snapshot.attached
+    counted = 0 if files.facts.no_devices and not files.snapshots else snapshot.attached
     return presence.PresenceReading(
         gpus=gpus,
         nvml_count=counted,

@@ -228,11 +228,11 @@ def _check(paths: Sequence[str], config: Config, *, with_names: bool) -> Report:
         raise ConfigError("--from: there is no file in this folder that can be read; name the files")
     facts = HostFacts()
     contents = _read(named, facts)
-    read, roster = snapshots(contents, with_names=with_names)
+    read, labels = snapshots(contents, facts, with_names=with_names)
     files = FilesOfHost(
         facts=facts,
         snapshots=read,
-        labels=roster.labels(facts.lost, facts.devices, {key for each in read for key in each.gpus}),
+        labels=labels,
         ports=ports_of(facts.devices),
         log=_log(contents, read, named),
         config=config,
@@ -293,11 +293,7 @@ def _completed(report: Report, host: HostEvidence, files: FilesOfHost, contents:
     pids = {labels["pid"] for labels in host.labels_of(GPU_PROCESS_INFO)}
     for area, fact in files.facts.tools.facts(nodes, pids, with_names=files.with_names):
         facts[area].append(fact)
-    # An area that may be slow for a reason missing from the files does not count as healthy.
-    doubted = {Area.HOST} if files.facts.tools.tables.waiting_cpus else set()
-    doubted |= {Area.CLOCKS} if _below_clock(host) else set()
     areas = tuple(_area(area, host, files, facts[area.area]) for area in report.areas)
-    areas = tuple(replace(area, is_known=area.is_known and area.area not in doubted) for area in areas)
     is_judged = any(area.findings or (area.is_known and area.summary is not None) for area in areas)
     shows_all = len(host.gpus) >= (files.last.attached or 0)
     nothing = not any(content.kinds for content in contents)
@@ -305,7 +301,7 @@ def _completed(report: Report, host: HostEvidence, files: FilesOfHost, contents:
     if files.driver_error is None:
         # There is no live driver to ask, so only an error printed by nvidia-smi itself blocks the verdict.
         blocked = _NOT_FOUND if nothing else None
-        if files.nobody_there and not any(area.findings for area in areas):
+        if files.facts.no_devices and not (files.last.gpus or any(area.findings for area in areas)):
             blocked = "nvidia-smi found no device; set --expect.gpu-count 0 if that is right"
     severities = [finding.urgency for area in areas for finding in area.findings]
     times = [each.at for each in files.snapshots if each.at is not None]
@@ -339,6 +335,9 @@ def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost, facts: Sequ
     doubts |= area.area is Area.HEALTH and not any(map(host.series, _JUDGED_BY[Area.HEALTH]))
     shown = files.last.gpus.values() if area.area is Area.PEERS else ()
     doubts |= lacks or any(ALL_LINKS in gpu.links for gpu in shown)
+    # It may be slow for a reason that the files lack.
+    doubts |= area.area is Area.HOST and files.facts.tools.tables.waiting_cpus > 0
+    doubts |= area.area is Area.CLOCKS and bool(_below_clock(host))
     summary = "; ".join(filter(None, (*parts, *facts))) or None
     return replace(area, summary=summary, is_known=area.is_known and not doubts)
 

@@ -295,16 +295,11 @@ class HostTools:
         self.begin_file()
 
     def begin_file(self) -> None:
-        self._links = SmiReport("NCCL's log")  # PCIe links, as NCCL found them
-        self._settings = SmiReport("nvidia-smi -pm")
+        # What the file shows of GPUs: their PCIe links, as NCCL found them, and their persistence mode.
+        self._links, self._settings = self.reports = SmiReport("NCCL's log"), SmiReport("nvidia-smi -pm")
         self._columns: list[str] = []
         self._shows_available = False
         self.tables.end_runs()
-
-    @property
-    def reports(self) -> tuple[SmiReport, ...]:
-        """What the file shows of GPUs."""
-        return self._links, self._settings
 
     def feed(self, line: str) -> str:
         """The command that prints this line; "" if it is none of these."""

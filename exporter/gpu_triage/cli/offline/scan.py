@@ -81,7 +81,7 @@ _NVML_ERRORS: Final = (
 
 @dataclass(slots=True)
 class HostFacts:
-    """What all files of a host say, beside the outputs of nvidia-smi and the kernel logs."""
+    """What the files of a host contain beside the outputs of nvidia-smi and the kernel logs."""
 
     room: MemoryBudget = field(default_factory=MemoryBudget)  # of the logs
     tools: HostTools = field(default_factory=HostTools)  # what other tools print

@@ -158,7 +158,6 @@ _OF_PROCESS: Final = frozenset({"pid", "process_name", "used_gpu_memory", "used_
 _BITS: Final = frozenset({"clocks_event_reasons.active", "clocks_throttle_reasons.active"})
 _MASK: Final = re.compile("0x[0-9A-Fa-f]{1,16}")
 FIELDS: Final = frozenset({*_FACTS_OF_FIELDS, *_BITS, *_OF_HOST, *_OF_GPU, *_OF_PROCESS})
-_MOST_FIELDS: Final = 400
 _SAME_PASS_SECONDS: Final = 0.5
 """GPUs in one pass are read within milliseconds of each other; passes are a second apart by default."""
 
@@ -175,17 +174,13 @@ def _fields_of(heading: str) -> list[str]:
     """The fields in a header line; empty for any other line."""
     # Fast path: most lines with a comma are prose, which the first word shows.
     first = _HEADING.match(heading)
-    if first is None or heading[first.end() : first.end() + 1] not in ("", ","):
-        return []
-    if first[1].lower() not in FIELDS or heading.count(",") > _MOST_FIELDS:
+    if first is None or first[1].lower() not in FIELDS:
         return []
     found = [_HEADING.fullmatch(cell) for cell in heading.split(",")]
     names = [each[1].lower() for each in found if each is not None]
-    if len(names) < len(found):
-        return []
     known = sum(name in FIELDS for name in names)
     # A single known word may occur in any text, but with a dot in it, it is a field.
-    return names if known > 1 or "." in first[1] else []
+    return names if len(names) == len(found) and (known > 1 or "." in first[1]) else []
 
 
 class SmiCsvParser:
@@ -213,7 +208,7 @@ class SmiCsvParser:
     def feed(self, line: str) -> bool:
         if not line or line.isspace():
             return True
-        cells = [cell.strip() for cell in line.split(",", _MOST_FIELDS)]
+        cells = [cell.strip() for cell in line.split(",")]
         if not self._rows and (headings := _fields_of(line)):
             # The header after a command line that has been parsed already.
             self._fields = headings

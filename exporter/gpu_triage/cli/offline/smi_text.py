@@ -91,7 +91,6 @@ def _is_reason(text: str) -> bool:
     return label.endswith((" slowdown", " power cap")) and _is_known((label,))
 
 
-_LONGEST_LINE: Final = 300
 _MOST_FOREIGN: Final = 400
 """Consecutive unrelated lines that end the output; fewer are taken for kernel messages printed in between."""
 
@@ -135,50 +134,28 @@ class SmiTextParser:
     def feed(self, line: str) -> bool:
         if not line or line.isspace():
             return True
-        line = line[:_LONGEST_LINE].expandtabs()
+        line = line.expandtabs()
         text = line.strip()
         if self._gpu is None and (text.lower() in _HEADLESS or _is_reason(text)):
-            self._is_headless = True
+            self._is_headless = self._is_flat = True
             self._begin(self.report.add_gpu())
-        if self._is_headless:
-            return self._feed_fragment(text, _indent(line))
-        indent = _indent(line) - self._margin
+        indent = 0 if self._is_headless else _indent(line) - self._margin
         if indent <= 0:
-            return self._feed_at_margin(text)
+            return self._feed_at_margin(text, _indent(line))
         self._feed_fact(indent, text)
         return True
 
-    def _feed_fragment(self, text: str, margin: int) -> bool:
-        """Parse a line of a fragment; ``grep -A`` separates fragments with ``--``."""
-        label, colon, _ = _parts(text)
-        if text == "--":
-            return True
+    def _feed_at_margin(self, text: str, margin: int) -> bool:
         if (gpu := _GPU.match(text)) is not None:
-            # The output began in the middle; from here on it is whole.
-            self._is_headless, self._margin = False, margin
-            self._begin(self.report.add_gpu(gpu[1]))
-            return True
-        if _HEAD in text or _GPU.match(text) or text.startswith(_ENDS):
-            return False
-        is_known = " :" in text or self._layout.belongs(label, is_section=not colon)
-        if not is_known and _SECTION.fullmatch(text) is None:
-            return False
-        facts = () if self._gpu is None else self._gpu.facts
-        is_section = label in _HEADLESS and any(path.startswith(f"{label}/") for path in facts)
-        if is_section or (label in facts and _is_known((label,))):
-            # A repeated fact or section belongs to the next GPU.
-            self._begin(self.report.add_gpu())
-        self._feed_fact(0, text)
-        return True
-
-    def _feed_at_margin(self, text: str) -> bool:
-        if (gpu := _GPU.match(text)) is not None:
+            if self._is_headless:
+                # The output began in the middle; from here on it is whole.
+                self._is_headless, self._is_flat, self._margin = False, False, margin
             self._begin(self.report.add_gpu(gpu[1]))
             return True
         label, colon, value = _parts(text)
         if self._gpu is None and colon:
             self.report.note(label, value[:LONGEST_VALUE])
-        if label in HOST_FACTS:
+        if label in HOST_FACTS or text == "--":  # which ``grep -A`` prints between fragments
             return True
         if text.startswith(_ENDS) or _HEAD in text or command_of(text):
             return False
@@ -188,10 +165,12 @@ class SmiTextParser:
             self._begin(RawGpu(""))
             return True
         if self._gpu is not None and self._is_fact(text, label, is_section=not colon):
+            if self._is_headless and _is_repeated(label, self._gpu):
+                self._begin(self.report.add_gpu())
             self._feed_fact(0, text)
             return True
         self._foreign += 1
-        return self._foreign <= _MOST_FOREIGN
+        return self._foreign <= _MOST_FOREIGN and not self._is_headless
 
     def _is_fact(self, text: str, label: str, *, is_section: bool) -> bool:
         """Whether an unindented line is a fact that lost its indentation."""
@@ -222,6 +201,12 @@ class SmiTextParser:
             self._gpu.lists_processes = colon and value.lower() != "n/a"
         elif self._gpu.processes:
             self._gpu.processes[-1].describe(label, value)
+
+
+def _is_repeated(label: str, gpu: RawGpu) -> bool:
+    """Whether a GPU already has this fact or section, so that it belongs to the next one."""
+    is_section = label in _HEADLESS and any(path.startswith(f"{label}/") for path in gpu.facts)
+    return is_section or (label in gpu.facts and _is_known((label,)))
 
 
 def _indent(line: str) -> int:

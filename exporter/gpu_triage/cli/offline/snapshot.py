@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.offline.log_lines import date_time
-from gpu_triage.cli.offline.lspci import PciDevice
-from gpu_triage.cli.offline.scan import Content
+from gpu_triage.cli.offline.scan import Content, HostFacts
 from gpu_triage.cli.offline.smi_facts import Facts, RawGpu, SmiReport, version
 from gpu_triage.cli.offline.smi_gpu import UUID, SmiGpu, address_of, read_gpu, uuid_of
 from gpu_triage.errors import ConfigError
@@ -29,7 +28,6 @@ class GpuIndex:
 
     def __init__(self, reports: Iterable[SmiReport]) -> None:
         reports = list(reports)
-        self._key_of_index: dict[str, str] = {}
         self._printed: dict[str, str] = {}
         self._counted: dict[str, str] = {}
         self._uuids: dict[str, str] = {}
@@ -38,7 +36,7 @@ class GpuIndex:
         names = [[_names(gpu) for gpu in report.gpus] for report in reports]
         everybody = [own for each in names for own in each]
         self._bus_of_uuid = {own.uuid: own.bus_id for own in everybody if own.uuid and own.bus_id}
-        self._key_of_index |= _in_bus_order(everybody)
+        self._key_of_index = _in_bus_order(everybody)
         for own in everybody:
             if own.uuid and own.number in self._key_of_index:
                 self._bus_of_uuid.setdefault(own.uuid, self._key_of_index[own.number])
@@ -62,17 +60,14 @@ class GpuIndex:
         is_begun = first.startswith(_UNKNOWN) and not all(key.startswith(_UNKNOWN) for key in others)
         return [_BEGUN, *others] if first in others or is_begun else found
 
-    def labels(
-        self, lost: Iterable[str], devices: Mapping[str, PciDevice], shown: Iterable[str]
-    ) -> dict[str, GpuLabels]:
-        """Index and UUID of every GPU that nvidia-smi showed or missed, by key.
+    def labels(self, keys: set[str], facts: HostFacts) -> dict[str, GpuLabels]:
+        """Index and UUID of every GPU that nvidia-smi showed (these keys) or missed, by key.
 
         NVML numbers GPUs in bus order. The driver may or may not show those that are dead by lspci, so then the numbers
         are uncertain. If no output lists all GPUs, how many come before one is unknown: its key is the index.
         """
-        keys = set(shown)
-        dead = {bus_id for bus_id, device in devices.items() if keys and device.is_gpu and device.is_dead}
-        ordered = sorted(keys | set(lost) | dead)
+        dead = {bus_id for bus_id, device in facts.devices.items() if keys and device.is_gpu and device.is_dead}
+        ordered = sorted(keys | set(facts.lost) | dead)
         counted = {} if len(ordered) > len(keys) else self._counted
         if self._counts_all and not counted:
             counted = {key: str(index) for index, key in enumerate(ordered)}
@@ -196,7 +191,7 @@ class Snapshot:
         )
 
     def complete(self, before: Snapshot | None, roster: GpuIndex, *, with_names: bool) -> None:
-        """Read the GPUs, with what the snapshot before tells of them that does not change from moment to moment."""
+        """Read the GPUs, with the lasting facts that the snapshot before shows of them."""
         unnamed = [self.raw.pop(key) for key in [*self.raw] if roster.names_nobody(key)]
         self.unnamed = [read_gpu(gpu) for gpu in unnamed]
         if before is not None:
@@ -210,8 +205,10 @@ class Snapshot:
             self.gpus |= {key: before.gpus[key] for key in self.carried}
 
 
-def snapshots(contents: Iterable[Content], *, with_names: bool) -> tuple[tuple[Snapshot, ...], GpuIndex]:
-    """The snapshots in chronological order, those without a time first; and the roster that identifies the GPUs."""
+def snapshots(
+    contents: Iterable[Content], facts: HostFacts, *, with_names: bool
+) -> tuple[tuple[Snapshot, ...], dict[str, GpuLabels]]:
+    """The snapshots in chronological order, those without a time first; and index and UUID of every GPU, by its key."""
     # Of those of a file without a time, the last shows what is now; files are in no order.
     outputs = [each for content in contents for each in [*_outputs(content)][::-1]]
     _refuse_different_hosts(report for report, _ in outputs)
@@ -219,7 +216,7 @@ def snapshots(contents: Iterable[Content], *, with_names: bool) -> tuple[tuple[S
     found = _moments(outputs, roster)
     for before, snapshot in zip((None, *found), found, strict=False):
         snapshot.complete(before, roster, with_names=with_names)
-    return tuple(found), roster
+    return tuple(found), roster.labels({key for snapshot in found for key in snapshot.gpus}, facts)
 
 
 def _outputs(content: Content) -> Iterator[tuple[SmiReport, float | None]]:

@@ -57,8 +57,8 @@ def is_recording(path: Path) -> bool:
         if path.name.endswith(".tar.gz") and path.is_file():
             with path.open("rb") as raw:
                 archive = streams.unpacked(streams.opened(raw.read), Budget())
-                found = streams.members(archive) if streams.is_tar(archive.peek(streams.BLOCK_BYTES)) else ()
-                return next((each.name.rpartition("/")[2] == _ABOUT_RECORDING for each in found), False)
+                names = (each.name.rpartition("/")[2] for each in streams.members(archive))
+                return next(names, "") == _ABOUT_RECORDING
     return False
 
 

@@ -289,6 +289,7 @@ def second(listing: str) -> str:
         ((lspci(8) + second(lspci(16)),), ["pcie.width_idle"]),
         # A slot that gives less is what is expected.
         ((smi(smi_gpu(facts={"width": "8x"})), lspci(8, 8)), []),
+        ((lspci(8, 8),), []),
         # A GPU on the bus that nvidia-smi does not show is missing, unless a virtual machine has it.
         ((smi(smi_gpu(1)), lspci() + second(lspci())), ["gpu.missing"]),
         ((smi(smi_gpu(1)), lspci(driver="vfio-pci") + second(lspci())), []),
