@@ -1,4 +1,4 @@
-"""Metrics that jobs write to files, such as step time and throughput: whose they are, and what they may contain.
+"""Metrics that jobs write to files, such as step time and throughput: their owners, and what the files may contain.
 
 A file can only affect its own series. It holds the job's own metrics, or those of one GPU, which NVIDIA's profiler
 plugin for NCCL writes (NCCL Inspector, from NCCL 2.29.3 on with NCCL_INSPECTOR_PROM_DUMP=1). prometheus_client's
