@@ -25,6 +25,7 @@ from gpu_triage.read.exporter.exporter_health import (
     GPU_EXPORTER_SIMULATED,
 )
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
+from gpu_triage.read.gpu.device_memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
 from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE
@@ -151,6 +152,11 @@ def test_a_bar_is_filled_to_its_share_and_no_further(watts: float, width: int) -
     assert re.findall(r'of 80 W<svg class="bar"[^>]*><rect width="(\d+)"', page) == [str(width)]
 
 
+def test_memory_is_shown_in_gibibytes() -> None:
+    page = body_of(judged(up(), (GPU_MEMORY_USED_BYTES, 1.5 * 2**30, GPU), (GPU_MEMORY_TOTAL_BYTES, 2.0**31, GPU)))
+    assert "1.5 of 2 GiB" in page
+
+
 def test_a_gpu_that_does_not_answer_shows_no_numbers_and_why() -> None:
     page = page_of(judged(up(answers=False), (GPU_ERROR_INFO, 1.0, (*GPU, "stalled"))))
     assert "does not answer (stalled)" in page
@@ -159,10 +165,12 @@ def test_a_gpu_that_does_not_answer_shows_no_numbers_and_why() -> None:
 
 
 def test_released_gpus_are_grey_and_not_sick() -> None:
-    page = body_of(judged(up(answers=False), RELEASED, error="released"))
+    error = (GPU_DRIVER_ERROR_INFO, 1.0, ("released",))
+    page = body_of(judged(up(answers=False), error, RELEASED, error="released"))
     assert headline(page) == ("idle", "released", "not_read")
     assert 'data-bottleneck="idle" data-verdict="not_read" data-findings=""' in page
     assert 'data-code="gpu.released"' in page
+    assert "no driver" not in page
     assert 'data-code="gpu.lost"' not in page
     assert "well" not in page.partition('id="areas"')[0]
 
@@ -190,6 +198,7 @@ def test_a_host_without_driver_is_amber_until_that_has_lasted_and_what_was_not_r
     devices = ((GPU_DEVICES, 8.0, ("pci",)), (GPU_DRIVER_ERROR_INFO, 1.0, ("driver_not_loaded",)))
     page = body_of(judged(*devices, error="driver_not_loaded"))
     assert headline(page) == ("held", "blocked", "watch")
+    assert "no driver" in page
     states = dict(re.findall(r'<dt data-area="(\w+)" data-state="(\w+)">', page))
     assert states["driver"] == "warning"
     assert set(states.values()) == {"warning", "not_read"}

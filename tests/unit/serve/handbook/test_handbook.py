@@ -175,12 +175,13 @@ def test_the_terminals_width_is_kept_by_prose_and_lists(name: str, width: int) -
 
 def test_a_terminal_shows_headings_lists_and_commands_without_markup() -> None:
     markdown = (
-        "# Title\n\nSome **bold** `code` and a [link](GpuLost.md).\n\n"
+        "# Title of two lines, which is no longer than each\n\nSome **bold** `code` and a [link](GpuLost.md).\n\n"
         "1. First\n   line.\n2. Second.\n\n- Point\n\n"
         "```console\n$ nvidia-smi -q   # a comment that is longer than the width\n```\n"
     )
     assert unstyle(render_terminal(markdown, 40)) == (
-        "Title\n=====\n\nSome bold code and a link.\n\n"
+        "Title of two lines, which is no longer\nthan each\n======================================\n\n"
+        "Some bold code and a link.\n\n"
         "1. First line.\n2. Second.\n\n- Point\n\n"
         "    $ nvidia-smi -q   # a comment that is longer than the width\n"
     )
