@@ -37,6 +37,7 @@ LABEL org.opencontainers.image.title="gpu-triage-exporter" \
       org.opencontainers.image.created="${CREATED}" \
       org.opencontainers.image.base.name="${PYTHON_IMAGE}"
 
+# Nothing to install: libudev, which pyudev loads, comes with Debian's essential packages.
 COPY --from=build /opt/gpu-triage /opt/gpu-triage
 
 # The runtime mounts the driver's library for these; `utility` is NVML without CUDA.

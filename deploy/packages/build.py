@@ -177,9 +177,9 @@ def _specification(packager: str, target: Target, root: Path, scripts: Path, epo
     if packager == "deb":
         # systemd comes first, for releases without a package named systemd-sysusers.
         users = "systemd | systemd-standalone-sysusers | systemd-sysusers"
-        specification["depends"] = [python, f"libc6 (>= {_GLIBC})", "libgcc-s1", "libstdc++6", users]
+        specification["depends"] = [python, f"libc6 (>= {_GLIBC})", "libgcc-s1", "libstdc++6", "libudev1", users]
     else:
-        specification["depends"] = [python, "systemd"]
+        specification["depends"] = [python, "systemd", "libudev.so.1()(64bit)"]
         specification["rpm"]["scripts"] = {"posttrans": str(scripts / "rpm" / "posttrans.sh")}
     return specification
 

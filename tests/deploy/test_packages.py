@@ -29,7 +29,7 @@ def test_the_rpm_installs_runs_is_upgraded_rolled_back_and_goes(
         requires_tool(shell)
     rpm = str(requires_tool("rpm"))
     needs = output_of(rpm, "--query", "--package", "--requires", str(packages.rpm)).splitlines()
-    assert {f"/usr/bin/python{packages.python}", "systemd"} <= set(needs)
+    assert {f"/usr/bin/python{packages.python}", "systemd", "libudev.so.1()(64bit)"} <= set(needs)
     assert output_of(rpm, "--query", "--package", "--configfiles", str(packages.rpm)) == f"/etc/default/{NAME}\n"
     if os.geteuid() != 0:
         pytest.skip("installing a package, though into an overlay, needs root")

@@ -26,7 +26,7 @@ def installed(where: Path) -> Path:
     venv.create(where, symlinks=True)
     site = where / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
     for name in (
-        *("gpu_triage", "bcrypt", "click", "h11", "markdown_it", "mdurl", "psutil", "pynvml"),
+        *("gpu_triage", "bcrypt", "click", "h11", "markdown_it", "mdurl", "pyudev", "psutil", "pynvml"),
         *("prometheus_client", "yaml"),
     ):
         spec = find_spec(name)

@@ -1,1 +1,1 @@
-"""Kernel files, the PCI bus and its uevents."""
+"""Kernel files, the PCI bus and its uevents; the only package that imports pyudev."""

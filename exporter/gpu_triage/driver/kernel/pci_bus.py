@@ -2,11 +2,10 @@
 
 import logging
 import re
-import socket
-import weakref
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from gpu_triage.documents.pcie_values import TRANSFER_RATES, WIDTHS
 from gpu_triage.driver.kernel import files
@@ -167,31 +166,22 @@ def _nvidia_gpu(device: str) -> PciGpu | None:
 
 log = logging.getLogger(__name__)
 
-_NETLINK_KOBJECT_UEVENT = 15  # include/uapi/linux/netlink.h
-_OF_THE_KERNEL = 1  # the multicast group
-_LONGEST_EVENT_BYTES = 1 << 13  # UEVENT_BUFFER_SIZE of the kernel is 2 KiB
-
 
 class BusEvents:
     """Listens for uevents of PCI devices (netlink, the kernel's own multicast group), which trigger an early scan.
 
-    udev's multicast group is not used: without udevd, as in most containers, it is silent without an error. A message
-    is ``add@/devices/pci0000:00/…``, then ``KEY=value``, each with a zero byte behind it.
+    udev's multicast group is not used: without udevd, as in most containers, it is silent without an error.
     """
 
     def __init__(self) -> None:
-        self._socket = _listen()
-        if self._socket is not None:
-            weakref.finalize(self, self._socket.close)
+        self._monitor = _listen()
 
     def seen(self) -> bool:
         """Whether a PCI device was added, removed or changed since the last call. Never blocks, never raises."""
         happened = False
         try:
-            while self._socket is not None:
-                happened |= b"\0SUBSYSTEM=pci\0" in self._socket.recv(_LONGEST_EVENT_BYTES)
-        except BlockingIOError:
-            pass
+            while self._monitor is not None and self._monitor.poll(timeout=0) is not None:
+                happened = True
         except OSError as error:
             # The kernel drops events when the buffer is full: something happened, but what is unknown.
             log.debug("PCI events were dropped: %s", error)
@@ -199,11 +189,15 @@ class BusEvents:
         return happened
 
 
-def _listen() -> socket.socket | None:
+def _listen() -> Any | None:
     try:
-        listener = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK, _NETLINK_KOBJECT_UEVENT)
-        listener.bind((0, _OF_THE_KERNEL))
-    except OSError as error:
+        # Imported here: without libudev the import fails, and periodic scans must suffice.
+        import pyudev  # noqa: PLC0415
+
+        monitor = pyudev.Monitor.from_netlink(pyudev.Context(), source="kernel")
+        monitor.filter_by("pci")
+        monitor.start()
+    except (ImportError, OSError) as error:
         log.info("no PCI events on this host, the bus is scanned periodically: %s", error)
         return None
-    return listener
+    return monitor

@@ -3,7 +3,6 @@
 import errno
 import os
 import re
-import socket
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from functools import partial
@@ -14,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.host_tree import HostTree
 
-from gpu_triage.driver.kernel import job_folder, pci_bus
+from gpu_triage.driver.kernel import job_folder
 from gpu_triage.driver.kernel.files import (
     MAX_CPUS,
     QUESTIONS,
@@ -439,13 +438,6 @@ def test_widths_a_link_can_have(text: str, width: int | None) -> None:
     assert parse_link_width(text) == width
 
 
-def test_an_event_of_a_pci_device_is_a_hint_once_and_asking_never_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, kernels = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    ours.settimeout(0)
-    monkeypatch.setattr(pci_bus, "_listen", lambda: ours)
-    events, seen = BusEvents(), []
-    with ours, kernels:
-        for subsystem in ("net", "pci"):
-            kernels.send(f"add@/devices/x\0ACTION=add\0SUBSYSTEM={subsystem}\0SEQNUM=9\0".encode())
-            seen.append(events.seen())
-        assert [*seen, events.seen()] == [False, True, False]
+def test_no_event_is_no_hint_and_asking_never_waits() -> None:
+    events = BusEvents()
+    assert [events.seen() for _ in range(100)] == [False] * 100
