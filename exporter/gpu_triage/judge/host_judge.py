@@ -75,7 +75,7 @@ class HostJudge:
         self.states = FindingStates(longest_gap_seconds)
         self.states.apply(settings.checks)
         self._walls = WallTimes()
-        self._told: set[tuple[str, str]] = set()
+        self._logged: set[tuple[str, str]] = set()
 
     def judge(self, host: HostEvidence, error: str | None = None, more: Iterable[Finding] = ()) -> Judgment:
         """Judge the evidence, with the driver's `error` if it lacks that, and `more` findings from other sources."""
@@ -134,7 +134,7 @@ class HostJudge:
         present = [compared(life, decided.get(life.key), now) for life in present]
         self.states.note(present)
         lives = {life.key: life for life in present}
-        self._told &= lives.keys()
+        self._logged &= lives.keys()
         completed = []
         for life in present:
             finding = self._with_life(life, host.at)
@@ -153,12 +153,12 @@ class HostJudge:
             # What follows from an accepted finding is as quiet.
             accepted = (in_force(each, decided) for each in (life, *alerting))
             finding = replace(finding, accepted=next(filter(None, accepted), None))
-            if finding.state is State.CONFIRMED and life.key not in self._told:
+            if finding.state is State.CONFIRMED and life.key not in self._logged:
                 # One that is known before its cause stays: its alert would end, and fire again without the cause.
                 if self._subject.continuous and alerting:
                     finding = replace(finding, state=State.PENDING)
                 else:
-                    self._told.add(life.key)
+                    self._logged.add(life.key)
             completed.append(replace(finding, explained_by=causes[0].finding.check.code if causes else ""))
         return sorted(completed, key=lambda f: _ORDER[f.check.code])
 

@@ -85,7 +85,7 @@ class ReplayedNvml:
                 continue
             keys = {answer.key, known_loose(answer.key)}
             if _PROCESS_LISTS in function and answer.code != _INSUFFICIENT_SIZE:
-                keys.add(_whose(answer.key))
+                keys.add(_subject(answer.key))
             for key in keys:
                 self._answers.setdefault(key, []).append(answer)
         self._next_sample = _FIRST_SAMPLE
@@ -118,7 +118,7 @@ class ReplayedNvml:
         return self._recorded(name, key, outs)
 
     def _recorded(self, name: str, key: str, outs: tuple[Any, ...]) -> int:
-        if _PROCESS_LISTS in name and outs and (lists := self._answers.get(_whose(key))):
+        if _PROCESS_LISTS in name and outs and (lists := self._answers.get(_subject(key))):
             return _give_list(_latest(lists, self._elapsed()), outs)
         if known := self._answers.get(key) or self._answers.get(loose(key)):
             return _give(_latest(known, self._elapsed()), outs)
@@ -135,7 +135,7 @@ def _give(answer: TimedAnswer, outs: tuple[Any, ...]) -> int:
     return answer.code
 
 
-def _whose(key: str) -> str:
+def _subject(key: str) -> str:
     """The key of process lists of any size: their function and GPU."""
     return json.dumps(json.loads(key)[:2])
 

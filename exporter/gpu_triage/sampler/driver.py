@@ -90,7 +90,7 @@ class DriverWatch:
         return self._release_requested and not self._open
 
     @property
-    def wants_ending(self) -> bool:
+    def must_end_session(self) -> bool:
         """Whether NVML should be shut down, perhaps to be reopened, which requires all GPU lanes to be idle first."""
         return self._open and (self._release_requested or self._reopen)
 

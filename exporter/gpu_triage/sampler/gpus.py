@@ -171,7 +171,7 @@ class GpuRounds:
         Ending the session invalidates all handles, and the event set must be freed first. So this waits until all GPU
         lanes are idle; until then, idle lanes keep getting jobs. Freeing the event set may take one step.
         """
-        if not self.driver.wants_ending:
+        if not self.driver.must_end_session:
             return False
         paused, self._paused = self._paused, False
         listening = self._xid.session_lane.busy_since is not None and not paused

@@ -43,7 +43,7 @@ class HostReadings:
             yield "the first answer of the driver"
             return
         if well:
-            yield from self._ill(count)
+            yield from self._faults(count)
         present = sum(record.absent_since is None for record in self.host_gpus)
         if present < count:
             yield f"GPUs: of {count}, {present} are told apart"
@@ -54,7 +54,7 @@ class HostReadings:
                 if not link.is_up:
                     yield f"NVLink {number} of GPU {record.labels.gpu}, which is down"
 
-    def _ill(self, count: int) -> Iterator[str]:
+    def _faults(self, count: int) -> Iterator[str]:
         on_bus = self.driver.due_on_bus
         if not count:
             yield "a GPU: the driver has none"

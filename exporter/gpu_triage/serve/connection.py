@@ -117,7 +117,7 @@ class Clients:
         if self._tls:
             self._shut_down()
 
-    async def disperse(self) -> None:
+    async def close_all(self) -> None:
         """Close every connection: wait `stop_seconds` for responses in progress, then abort."""
         self._shut_down()
         await self._empty(self.limits.stop_seconds)
@@ -139,13 +139,13 @@ class Clients:
 
 
 class Connection(asyncio.Protocol):
-    """One client and its requests, one at a time, with timeouts; it must be in `crowd`, the set of all, before use."""
+    """One client and its requests, one at a time, with timeouts. Before use, add it to `clients`, the set of all."""
 
-    def __init__(self, crowd: Clients, respond: Responder) -> None:
-        self._crowd = crowd
-        self._limits = crowd.limits
+    def __init__(self, clients: Clients, respond: Responder) -> None:
+        self._clients = clients
+        self._limits = clients.limits
         self._respond = respond
-        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=crowd.limits.head_bytes)
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=clients.limits.head_bytes)
         self._transport: asyncio.Transport | None = None
         self.address = ""  # of the client; "" over a Unix socket
         self._heads_read = 0
@@ -182,14 +182,14 @@ class Connection(asyncio.Protocol):
     def handshake_done(self) -> None:
         """Restart the timeout for the first request, and queue behind connections still in their handshake."""
         self._stage = None
-        self._crowd.waiting.pop(self, None)
+        self._clients.waiting.pop(self, None)
         self._watch()
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Remove the connection, and cancel the timers that would keep it in memory."""
         self._set_deadline("read", None)
         self._set_deadline("write", None)
-        self._crowd.leave(self)
+        self._clients.leave(self)
 
     def data_received(self, data: bytes) -> None:
         if self._ignores_input or self.transport.is_closing():
@@ -205,7 +205,7 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Set a write timeout, since the client isn't reading."""
         self._stalled = True
-        self._crowd.stall(self)
+        self._clients.stall(self)
         if "write" not in self._deadlines:
             self._set_deadline("write", self._limits.write_seconds)
 
@@ -213,7 +213,7 @@ class Connection(asyncio.Protocol):
         """Cancel the write timeout once the client has read everything."""
         self._stalled = False
         self._set_deadline("write", None)
-        self._crowd.unread.pop(self, None)
+        self._clients.unread.pop(self, None)
         if self._answer_written:
             self._finish_answer()
 
@@ -275,7 +275,7 @@ class Connection(asyncio.Protocol):
 
     def _write(self, answer: Answer) -> None:
         headers = {
-            b"date": http_date(self._crowd.wall()),
+            b"date": http_date(self._clients.wall()),
             b"content-type": answer.content_type.encode("latin-1"),
             b"content-length": str(len(answer.body)).encode("ascii"),
             b"x-content-type-options": b"nosniff",
@@ -340,9 +340,9 @@ class Connection(asyncio.Protocol):
         self._stage = stage
         self._set_deadline("read", seconds)
         if seconds is None:
-            self._crowd.waiting.pop(self, None)
+            self._clients.waiting.pop(self, None)
         else:
-            self._crowd.waiting.setdefault(self)
+            self._clients.waiting.setdefault(self)
 
     def _set_deadline(self, owed: str, seconds: float | None) -> None:
         if owed in self._deadlines:

@@ -99,9 +99,11 @@ class WebServer:
         self._wake = lambda: loop.call_soon_threadsafe(stop.set)
         if self._stopping:
             stop.set()
-        crowd = Clients(self._limits, self._wall, tls=self._security.current.context is not None)
-        accepting = [loop.create_task(self._accept(listener, crowd)) for listener in self._listeners]
-        self._security.watch(lambda: loop.call_soon_threadsafe(crowd.recycle), self._reload_seconds, self._also_reload)
+        clients = Clients(self._limits, self._wall, tls=self._security.current.context is not None)
+        accepting = [loop.create_task(self._accept(listener, clients)) for listener in self._listeners]
+        self._security.watch(
+            lambda: loop.call_soon_threadsafe(clients.recycle), self._reload_seconds, self._also_reload
+        )
         # Runs on the loop, because a signal handler must not take locks that this thread may hold.
         self._look_now = lambda: loop.call_soon_threadsafe(self._security.look_now)
         if self._reload_asked:
@@ -115,7 +117,7 @@ class WebServer:
             await asyncio.gather(*accepting, return_exceptions=True)
             for listener in self._listeners:
                 close_listener(listener, inherited=self._addresses is None)
-            await crowd.disperse()
+            await clients.close_all()
             self._app.close()
 
     async def _respond(self, request: Request) -> Answer:
@@ -127,7 +129,7 @@ class WebServer:
         answer, headers = refusal or await self._app.respond(request), security.config.headers
         return replace(answer, headers=answer.headers + headers) if headers else answer
 
-    async def _accept(self, listener: socket.socket, crowd: Clients) -> None:
+    async def _accept(self, listener: socket.socket, clients: Clients) -> None:
         loop = asyncio.get_running_loop()
         taken = 0
         while True:
@@ -137,13 +139,13 @@ class WebServer:
                 logger.debug("cannot accept: %s", error)
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
-            connection = Connection(crowd, self._respond)
-            crowd.enter(connection)
+            connection = Connection(clients, self._respond)
+            clients.enter(connection)
             task = loop.create_task(loop.connect_accepted_socket(partial(self._secured, connection), accepted))
             self._arriving.add(task)
             task.add_done_callback(self._arriving.discard)
             taken += 1
-            if taken >= (_AT_A_TIME_WHEN_FULL if crowd.full else _AT_A_TIME):
+            if taken >= (_AT_A_TIME_WHEN_FULL if clients.full else _AT_A_TIME):
                 # accept() doesn't yield while more clients are pending: let connected clients have their turn.
                 taken = 0
                 await asyncio.sleep(0)

@@ -80,7 +80,7 @@ Facts = Mapping[str, list[Series]]
 def facts_of(client: PrometheusClient, selection: Selection, found: Found, window: Window) -> Facts:
     """Run all queries; raises PrometheusUnavailable if the job had no GPU in the window."""
     here = selection.only(found.run.key.cluster)
-    held = client.at(f"count_over_time({_mine(here, found.run)}{window.range()})", window.end)
+    held = client.at(f"count_over_time({_own_gpus(here, found.run)}{window.range()})", window.end)
     if not held:
         raise PrometheusUnavailable(
             f"{client.url}: {found.run} was seen on no GPU from {date_time(window.start)} to {date_time(window.end)}; "
@@ -95,7 +95,7 @@ def facts_of(client: PrometheusClient, selection: Selection, found: Found, windo
     return {"held": held, **answers}
 
 
-def _mine(selection: Selection, run: Run, suffix: str = "") -> str:
+def _own_gpus(selection: Selection, run: Run, suffix: str = "") -> str:
     """1 for each GPU while the job has it."""
     return f"group by ({GPU}) ({owned(selection, run.selector, suffix)})"
 
@@ -111,10 +111,10 @@ def queries(hosts: Selection, run: Run, window: Window) -> Mapping[str, str]:
     paces, recent, best: steps per second of each rank: the mean, at the end, and in the best stretch.
     moved: Unix seconds at which each rank last counted a step.
     """
-    mine, over = _mine(hosts, run), window.range()
+    mine, over = _own_gpus(hosts, run), window.range()
     while_mine = f"and on ({GPU}) {mine}"
     # A rate looks back, and must not see what was there before the job.
-    all_along = f"{while_mine} and on ({GPU}) {_mine(hosts, run, f' offset {RATE_SECONDS}s')}"
+    all_along = f"{while_mine} and on ({GPU}) {_own_gpus(hosts, run, f' offset {RATE_SECONDS}s')}"
     worked, observed = (
         f"rate({spec.name}{hosts}[{RATE_SECONDS}s])" for spec in (GPU_BUSY_SECONDS_TOTAL, GPU_OBSERVED_SECONDS_TOTAL)
     )

@@ -311,7 +311,7 @@ def _completed(report: Report, host: HostEvidence, files: FilesOfHost, contents:
         blocked=blocked,
         verdict=verdict_on(severities, was_read=blocked is None and host.was_read and is_judged and shows_all),
         gpus=report.gpus if is_judged else tuple(replace(gpu, verdict=Verdict.NOT_READ) for gpu in report.gpus),
-        not_read=(*(() if nothing else _not_said(host, files)), *_unread(contents, files)),
+        not_read=(*(() if nothing else _missing_evidence(host, files)), *_unread(contents, files)),
         files=tuple(_file(each) for each in _named(contents)),
         measured_seconds=times[-1] - times[0] if len(times) == len(files.snapshots) > 1 else 0.0,
     )
@@ -323,7 +323,7 @@ def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost, facts: Sequ
     on_bus = sum(device.is_gpu for device in files.facts.devices.values())
     counted = files.last.attached if files.snapshots else 0
     lacks = area.area is Area.DRIVER and (counted is None or len(host.gpus) < max(1, on_bus, counted))
-    says = _says(area.area, host, files) and not lacks
+    says = _covers(area.area, host, files) and not lacks
     known = says and area.summary is not None
     parts = [area.summary or ""] if known else [*_summaries(area.area, files, found=bool(area.findings))]
     # For partial nvidia-smi output, such as `-d ECC`, this is all there is.
@@ -453,7 +453,7 @@ _OF_THE_MOMENT: Final = {
 """Point-in-time details of an area, added to the summary that a live host gets."""
 
 
-def _says(area: Area, host: HostEvidence, files: FilesOfHost) -> bool:
+def _covers(area: Area, host: HostEvidence, files: FilesOfHost) -> bool:
     if area is Area.HEALTH and files.log.lines:
         return True
     if area is Area.PEERS and files.last.attached == len(host.answering) == 1:
@@ -461,7 +461,7 @@ def _says(area: Area, host: HostEvidence, files: FilesOfHost) -> bool:
     return area not in _JUDGED_BY or any(host.series(spec) for spec in _JUDGED_BY[area])
 
 
-def _not_said(host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
+def _missing_evidence(host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
     """What these files don't contain, each with the file or command that would."""
     if not files.snapshots:
         yield "temperatures, power, ECC, PCIe link, processes: attach nvidia-smi -q"

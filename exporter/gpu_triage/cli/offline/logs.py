@@ -271,9 +271,9 @@ class LogSection:
             if message.quoted:
                 self._take(message)
             else:
-                self._hear(message.prefix, message.text)
+                self._take_line(message.prefix, message.text)
 
-    def _hear(self, prefix: str, text: str) -> None:
+    def _take_line(self, prefix: str, text: str) -> None:
         if "[  +" in prefix[:8] or "[ +" in prefix[:8]:
             # dmesg --human prints the minute once, then only the offset from the previous line.
             prefix = self._minute + prefix

@@ -203,7 +203,7 @@ class Scanner:
         elif self._has_tools and not self._in_other_file and (command := self._host.tools.feed(line)):
             self.content.others[command] = None
             self._parser = None
-        elif not (self._parser is not None and self._goes_on(line)) and line:
+        elif not (self._parser is not None and self._continues(line)) and line:
             self._take(line)
 
     def _take(self, line: str) -> None:
@@ -232,7 +232,7 @@ class Scanner:
             self._in_listing = False
         self._log.pass_by(line)
 
-    def _goes_on(self, line: str) -> bool:
+    def _continues(self, line: str) -> bool:
         assert self._parser is not None  # noqa: S101 - checked by the caller
         if self._has_markers and ("NVRM: Xid (" in line or (line and line[0] not in " <|" and _is_marked(line))):
             return False

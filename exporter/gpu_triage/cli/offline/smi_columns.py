@@ -214,13 +214,13 @@ class SmiCsvParser:
             self._fields = headings
             return True
         if len(cells) != len(self._fields) or (len(cells) == 1 and _VALUE.fullmatch(cells[0]) is None):
-            return self._goes_on(line)
+            return self._continues(line)
         self._rows += 1
         note = self._note_process if self._of_processes else self._note_sample
         note(dict(zip(self._fields, cells, strict=True)))
         return True
 
-    def _goes_on(self, line: str) -> bool:
+    def _continues(self, line: str) -> bool:
         """Whether an invalid row still belongs to the run: one with missing cells does."""
         if not self._rows or command_of(line) or "," not in line or len(self._fields) == 1:
             return False

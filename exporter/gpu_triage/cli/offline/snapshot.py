@@ -71,11 +71,11 @@ class GpuIndex:
         counted = {} if len(ordered) > len(keys) else self._counted
         if self._counts_all and not counted:
             counted = {key: str(index) for index, key in enumerate(ordered)}
-        names = {key: self._printed.get(key) or counted.get(key) or _spoken(key) for key in ordered}
+        names = {key: self._printed.get(key) or counted.get(key) or _display_name(key) for key in ordered}
         # An index that two outputs give to different GPUs names neither.
         times = Counter(names.values())
         return {
-            key: GpuLabels(name if times[name] == 1 else _spoken(key), self._uuids.get(key, ""))
+            key: GpuLabels(name if times[name] == 1 else _display_name(key), self._uuids.get(key, ""))
             for key, name in names.items()
         }
 
@@ -93,7 +93,7 @@ class GpuIndex:
             return f"{_INDEX}{own.number:>03}"
         return self._keys[0] if len(self._keys) == 1 else f"{_UNKNOWN}{place:03}"
 
-    def names_nobody(self, key: str) -> bool:
+    def is_unassigned(self, key: str) -> bool:
         """Whether a key is of a part of an output that names no GPU, though others name GPUs."""
         return key.startswith(_UNKNOWN) and key not in self._keys
 
@@ -110,7 +110,7 @@ def _in_bus_order(everybody: Sequence[_Names]) -> dict[str, str]:
     return joined if agrees and joined.keys() == indices else {}
 
 
-def _spoken(key: str) -> str:
+def _display_name(key: str) -> str:
     number = key.removeprefix(_INDEX).removeprefix(_UNKNOWN).removesuffix(" begun")
     return str(int(number)) if number != key else key
 
@@ -192,7 +192,7 @@ class Snapshot:
 
     def complete(self, before: Snapshot | None, roster: GpuIndex, *, with_names: bool) -> None:
         """Read the GPUs, with the lasting facts that the snapshot before shows of them."""
-        unnamed = [self.raw.pop(key) for key in [*self.raw] if roster.names_nobody(key)]
+        unnamed = [self.raw.pop(key) for key in [*self.raw] if roster.is_unassigned(key)]
         self.unnamed = [read_gpu(gpu) for gpu in unnamed]
         if before is not None:
             self.driver, self.cuda = self.driver or before.driver, self.cuda or before.cuda

@@ -317,7 +317,7 @@ def bottleneck_of(case: Case) -> Bottleneck:
 def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
     """Yield the classes in order of rank, each with the reason it matches; None if it does not."""
     gpu, host, ease = case.gpu, case.host.recent, case.ease
-    yield "sick", _sick(gpu)
+    yield "sick", _sickness(gpu)
     yield "idle", "no compute process" if gpu.deserted and gpu.was_read else None
     yield "unattributed", gpu.unobserved or None
     hw_heat, sw_heat, brake, slowdown, cap = gpu.slowdowns
@@ -325,7 +325,7 @@ def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
     yield "power_brake", _slowed(gpu, (brake, slowdown), ease("power_brake"), "braked")
     # Only under load throughout the same period: an idle GPU lowers its link speed.
     yield "pcie_link", _full_uplink(case) or full_link(gpu.recent, ease("pcie_link"))
-    yield "power_cap", _capped(gpu, cap, ease("power_cap"))
+    yield "power_cap", _power_cap_reason(gpu, cap, ease("power_cap"))
     # While a GPU waits or is idle, its clocks are not the bottleneck and must not hide the real one.
     limited = case.host.limited_clocks.get(gpu) if gpu.loaded and not case.waiting else None
     yield "clock_cap", limited and limited.text
@@ -351,7 +351,7 @@ def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
     yield "idle", "no compute process" if gpu.processes_known else "no work seen; its processes are not known"
 
 
-def _sick(gpu: GpuEvidence) -> str | None:
+def _sickness(gpu: GpuEvidence) -> str | None:
     if not gpu.up:
         return gpu.no_answer
     if xids := gpu.recent_critical_xids:
@@ -392,7 +392,7 @@ def _slowed(gpu: GpuEvidence, slowdowns: Sequence[Slowdown], ease: float, words:
     return next((f"{each.reason} {each.uncounted.lasted}" for each in slowdowns if each.uncounted), None)
 
 
-def _capped(gpu: GpuEvidence, cap: Slowdown, ease: float) -> str | None:
+def _power_cap_reason(gpu: GpuEvidence, cap: Slowdown, ease: float) -> str | None:
     if not gpu.capped:
         return None
     if cap.share >= thresholds.POWER_CAP_CLASS_SHARE * ease:

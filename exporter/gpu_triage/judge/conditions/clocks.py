@@ -20,7 +20,7 @@ def judge_clocks(host: HostEvidence) -> Iterator[Finding]:
         lost = gpu.memory.shortfall(gpu.key, Share.CLOCK, None if clock is None else clock.mean)
         yield from (replace(each, loss=lost) for each in _slowdowns(gpu))
         yield from _temperatures(gpu)
-        if (overread := _overread(gpu)) is not None:
+        if (overread := _implausible_power(gpu)) is not None:
             watts = gpu.last(power.GPU_POWER_WATTS)
             yield of_gpu("power.reading", gpu, overread, value=watts, detail=_with_about(overread), loss=lost)
     for gpu, limited in host.limited_clocks.items():
@@ -44,7 +44,7 @@ def _slowdowns(gpu: GpuEvidence) -> Iterator[Finding]:
             measured = f"{slowdown.reason} {now.lasted}{_heat_and_clock(gpu)}"
             yield of_gpu(slowdown.code, gpu, measured, value=now.share, detail=_heat_of_limit(gpu))
     if gpu.capped:
-        yield _capped(gpu, cap)
+        yield _power_cap(gpu, cap)
 
 
 def _temperatures(gpu: GpuEvidence) -> Iterator[Finding]:
@@ -110,7 +110,7 @@ def _low_limit(gpu: GpuEvidence) -> str | None:
     return f"{heat.last:.0f} °C, its limit is {limit:.0f} °C; the board slows down at {slowdown:.0f} °C"
 
 
-def _overread(gpu: GpuEvidence) -> str | None:
+def _implausible_power(gpu: GpuEvidence) -> str | None:
     """Describe an implausible power reading that throttles the GPU."""
     watts, capped = gpu.recent.one(power.GPU_POWER_WATTS), gpu.recent.one(GPU_THROTTLE_ACTIVE, reason="sw_power_cap")
     limits = (
@@ -125,7 +125,7 @@ def _overread(gpu: GpuEvidence) -> str | None:
     return f"reads {watts.last:.0f} W, its highest limit is {most:.0f} W{_heat_and_clock(gpu)}"
 
 
-def _capped(gpu: GpuEvidence, cap: Slowdown) -> Finding:
+def _power_cap(gpu: GpuEvidence, cap: Slowdown) -> Finding:
     """Return the finding about a lowered power limit, depending on whether it throttles the GPU."""
     limit, default = gpu.last(power.GPU_POWER_LIMIT_WATTS), gpu.last(power.GPU_POWER_DEFAULT_LIMIT_WATTS)
     share, slowdown = cap.lasting(gpu), cap.uncounted

@@ -165,10 +165,10 @@ def _xids(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
         of_programs = _xids_of_programs(gpu)
         for last in xids:
             xid, fatal = last.labels["xid"], last.labels["fatal"]
-            if _is_told_elsewhere(xid, gpu, host):
+            if _is_reported_elsewhere(xid, gpu, host):
                 continue
             count = gpu.last(xid_metrics.GPU_XID_ERRORS_TOTAL, xid=xid, fatal=fatal) or 1
-            harmless = xid == str(SLOW_GSP) and _in_a_row(gpu, last, count) < SLOW_GSP_TIMES
+            harmless = xid == str(SLOW_GSP) and _recent_count(gpu, last, count) < SLOW_GSP_TIMES
             code, one = _xid(last, count, host, damaged=damaged, reset=last.last < gpu.reset_at, harmless=harmless)
             if code and not _are_few(code, of_programs, host):
                 found[code, gpu].append(one)
@@ -190,7 +190,7 @@ def _xids(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
         )
 
 
-def _is_told_elsewhere(xid: str, gpu: GpuEvidence, host: HostEvidence) -> bool:
+def _is_reported_elsewhere(xid: str, gpu: GpuEvidence, host: HostEvidence) -> bool:
     if xid == str(DOUBLE_BIT_ERROR):
         # Xid 94 reports the same error, including what it means for the jobs.
         return gpu.contained_error
@@ -198,7 +198,7 @@ def _is_told_elsewhere(xid: str, gpu: GpuEvidence, host: HostEvidence) -> bool:
     return xid == _RECOVERY and host.ended is None and gpu.last(modes.GPU_RECOVERY_ACTION) is not None
 
 
-def _in_a_row(gpu: GpuEvidence, last: Series, count: float) -> float:
+def _recent_count(gpu: GpuEvidence, last: Series, count: float) -> float:
     """Return how many Xids of one code came in the last minutes, at most; `count` in all."""
     seconds = thresholds.XID_RECENT_SECONDS
     if gpu.age_seconds(last.last) > seconds:

@@ -72,7 +72,7 @@ def _hangs(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
     GPUs of a job are stuck together if none of them works: an evaluation on one of them, or a checkpoint that the job
     saves, makes the others wait as long. Slow communication would move data; without counters, none is known to spin.
     """
-    found = [text for gpus in _jobs(host, bottlenecks) if (text := _together(host, gpus, bottlenecks))]
+    found = [text for gpus in _jobs(host, bottlenecks) if (text := _stuck_ranks(host, gpus, bottlenecks))]
     if not found:
         # Whatever else their job does: nothing that they wait for takes so long.
         spinning = (gpu for gpu, each in bottlenecks.items() if each.spinning_seconds >= thresholds.UNEXPLAINED_SECONDS)
@@ -98,7 +98,7 @@ def _jobs(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Sequence[Gpu
             yield gpus
 
 
-def _together(
+def _stuck_ranks(
     host: HostEvidence, gpus: Sequence[GpuEvidence], bottlenecks: Bottlenecks
 ) -> tuple[str, Sequence[str]] | None:
     """Describe and list the stuck GPUs of one job; None if one of them works, or not for long enough."""

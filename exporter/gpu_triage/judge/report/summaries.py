@@ -269,7 +269,7 @@ def why_blocked(host: HostEvidence, error: str | None) -> str | None:
 
 def not_read(host: HostEvidence) -> Iterator[str]:
     """Yield a line for each thing that could not be read, with what to do about it."""
-    yield from _unheard(host)
+    yield from _unavailable_sources(host)
     yield from _not_mounted(host)
     for collectors, errors in _failed(host).items():
         yield f"{', '.join(collectors)}: {', '.join(errors)}; the log has the cause (check: --verbose)"
@@ -280,7 +280,7 @@ def not_read(host: HostEvidence) -> Iterator[str]:
         yield "pressure stall information: this kernel has none, so starvation shows in iowait, disks and CPUs only"
 
 
-def _unheard(host: HostEvidence) -> Iterator[str]:
+def _unavailable_sources(host: HostEvidence) -> Iterator[str]:
     """Yield event sources that are unavailable, and state that will not survive a restart."""
     sources = {each.labels["source"]: each.last for each in host.series(xid_metrics.GPU_EXPORTER_XID_SOURCE_UP)}
     if sources.get("kmsg") == 0:
@@ -325,7 +325,7 @@ def _failed(host: HostEvidence) -> dict[tuple[str, ...], tuple[str, ...]]:
     for errors in host.series(exporter_health.GPU_EXPORTER_ERRORS_TOTAL):
         collector, error = errors.labels["collector"], errors.labels["error"]
         reported = error in _FOUND or (unavailable and collector not in _OF_HOST)
-        if not reported and _goes_on(errors, host):
+        if not reported and _persists(errors, host):
             failed[collector].add(error)
     alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for collector, names in failed.items():
@@ -333,7 +333,7 @@ def _failed(host: HostEvidence) -> dict[tuple[str, ...], tuple[str, ...]]:
     return {tuple(collectors): names for names, collectors in alike.items()}
 
 
-def _goes_on(errors: Series, host: HostEvidence) -> bool:
+def _persists(errors: Series, host: HostEvidence) -> bool:
     """Whether the errors persist; assumed if the collector runs less often than once per window."""
     interval = host.last(exporter_health.GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS, collector=errors.labels["collector"])
     return errors.increase > 0 or interval is None or interval >= host.seconds

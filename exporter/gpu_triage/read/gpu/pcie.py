@@ -486,8 +486,8 @@ class PcieAerReader:
             self._handled = {bus_id: handles_aer(gpu.machine.sysfs, bus_id) is not False}
         handled = self._handled[bus_id]
         return PcieAerReading(
-            gpu=_told(self._errors(gpu, "gpu", bus_id), handled=handled),
-            port={} if port is None else _told(self._errors(gpu, "port", port), handled=handled),
+            gpu=_meaningful(self._errors(gpu, "gpu", bus_id), handled=handled),
+            port={} if port is None else _meaningful(self._errors(gpu, "port", port), handled=handled),
         )
 
     def _errors(self, gpu: GpuRound, end: str, bus_id: str) -> Mapping[str, float]:
@@ -509,7 +509,7 @@ class PcieAerReader:
         return count
 
 
-def _told(counts: Mapping[str, float], *, handled: bool) -> Mapping[str, float]:
+def _meaningful(counts: Mapping[str, float], *, handled: bool) -> Mapping[str, float]:
     """Drop zeros if the firmware handles AER: then errors rarely reach the kernel, so 0 is meaningless."""
     return counts if handled else {severity: count for severity, count in counts.items() if count}
 

@@ -105,7 +105,7 @@ class HostKernelLogReader:
 
     def __init__(self) -> None:
         self._log: KernelLog | None = None
-        self._past_told = False
+        self._past_read = False
         self._events: Counter[ProblemKind] = Counter()
         self._last: dict[ProblemKind, dict[str, _Last]] = {}  # by kind and subject, the latest last
         self._kills: deque[tuple[float, tuple[str, str, str, str, str]]] = deque(maxlen=_KEPT_KILLS)
@@ -126,10 +126,10 @@ class HostKernelLogReader:
             raise
         for record in records:
             self._take(record)
-        self._past_told |= self._log.drained
-        if self._past_told:
+        self._past_read |= self._log.drained
+        if self._past_read:
             self._end_hung(round_.machine.procfs, round_.at.monotonic)
-        return self._reading(self._log.lost, round_.at) if self._past_told else _NOTHING
+        return self._reading(self._log.lost, round_.at) if self._past_read else _NOTHING
 
     def _take(self, record: KernelRecord) -> None:
         text = record.message

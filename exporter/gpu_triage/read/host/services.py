@@ -100,16 +100,16 @@ class ServicesReader:
         return None if starting and not ran else False
 
     def _has_process(self, procfs: Path, now: float) -> bool:
-        def is_it(pid: str) -> bool:
+        def is_service(pid: str) -> bool:
             return text_of(procfs / pid / "comm").strip() == _COMMAND
 
-        if self._process is not None and is_it(self._process):
+        if self._process is not None and is_service(self._process):
             return True
         if self._process is None and self._searched_at is not None and now - self._searched_at < _SEARCH_SECONDS:
             return False
         self._searched_at = now
         pids = [name for name in names_in(procfs) if _PID.fullmatch(name)][:_MOST_PROCESSES]
-        self._process = next(filter(is_it, pids), None)
+        self._process = next(filter(is_service, pids), None)
         return self._process is not None
 
 

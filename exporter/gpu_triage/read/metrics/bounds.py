@@ -18,14 +18,14 @@ class Bound:
     def __init__(self, most: int, error: str) -> None:
         self._most = most
         self._error = error
-        self._told = False
+        self._reported = False
 
     def kept(self, found: Sequence[T], failures: list[str], minor: Callable[[T], bool] | None = None) -> Sequence[T]:
         """Return the first items up to the maximum, in their order; those that are `minor` are dropped first."""
         if len(found) <= self._most:
             return found
-        if not self._told:
-            self._told = True
+        if not self._reported:
+            self._reported = True
             failures.append(self._error)
         if minor is None:
             return found[: self._most]

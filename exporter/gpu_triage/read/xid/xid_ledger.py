@@ -89,7 +89,7 @@ class XidLedger:
         unknown = self._gpus[report.gpu].get(UNKNOWN_XID)
         if is_first and report.source is XidSource.KMSG and unknown is not None and unknown.drop_held(report):
             # NVML reported this incident without a known code.
-            tally.cease_to_await(XidSource.NVML)
+            tally.stop_awaiting(XidSource.NVML)
         return is_first
 
     def release(self, until: float) -> None:
@@ -208,7 +208,7 @@ class _Tally:
             queue.popleft()
         return queue.popleft() if queue and queue[0].is_near(report) else None
 
-    def cease_to_await(self, source: XidSource) -> None:
+    def stop_awaiting(self, source: XidSource) -> None:
         """Stop waiting for this source to report the newest incident."""
         if self._newest is not None and self._newest in self.awaited[source]:
             self.awaited[source].remove(self._newest)
