@@ -23,7 +23,15 @@ from gpu_triage.alerting.gpu_hours import GPU_HOURS
 from gpu_triage.cli.fleet.fleet_view import Selection
 from gpu_triage.cli.fleet.prometheus import HttpConfig, PrometheusClient, Series
 from gpu_triage.cli.fleet.review import DAY_SECONDS, SECTIONS, Prices, Review, Sums, review, table_queries
-from gpu_triage.cli.fleet.review_page import FACTS, forecast, render_csv, render_html, render_json, render_markdown
+from gpu_triage.cli.fleet.review_page import (
+    FACTS,
+    forecast,
+    named,
+    render_csv,
+    render_html,
+    render_json,
+    render_markdown,
+)
 from gpu_triage.errors import PrometheusUnavailable
 
 pytestmark = pytest.mark.slow
@@ -380,6 +388,20 @@ def test_the_page_is_complete_has_no_script_and_loads_nothing(found: Review) -> 
     assert text.count('class="plot"') == 4
     assert "&lt;b&gt;|speech" in text
     assert "1650123" in text
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (("east", "vision", "", ""), "namespace east/vision"),
+        (("east", "", "ada", "physics"), "east/ada (physics)"),
+        (("", "", "ada", ""), "ada"),
+        (("", "", "", "physics"), "unknown user (physics)"),
+        (("", "", "", ""), "unknown"),
+    ],
+)
+def test_an_owner_is_named_by_what_is_known(owner: tuple[str, ...], name: str) -> None:
+    assert named("owner", owner) == name
 
 
 def test_markdown_has_a_row_for_each_day_and_escapes_names(found: Review) -> None:
