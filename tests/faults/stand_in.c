@@ -19,7 +19,7 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef struct { int gpu, session; } *Device;
 
-enum { SUCCESS, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, INSUFFICIENT_SIZE = 7, TIMEOUT = 10 };
+enum { SUCCESS, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, INSUFFICIENT_SIZE = 7, NOT_LOADED = 9, TIMEOUT = 10 };
 enum { GPU_IS_LOST = 15, RESET_REQUIRED = 16, VERSION_MISMATCH = 25 };
 enum { MOST_RULES = 4096, MOST_VALUES = 64, MOST_GPUS = 64, SESSIONS = 64, EVERY = -1, HOST = -2 };
 
@@ -158,6 +158,8 @@ static int delayed(int gpu, const char *function)
         rest((double)rule.values[0]);
     if (find(&rule, "crash", gpu, function))
         raise((int)rule.values[0]);
+    if (find(&rule, "unloaded", HOST, function))
+        return NOT_LOADED;
     return find(&rule, "error", gpu, function) ? (int)rule.values[0] : SUCCESS;
 }
 

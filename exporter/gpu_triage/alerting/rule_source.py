@@ -104,7 +104,7 @@ class Group:
     interval: str
     rules: tuple[Annotated[RecordingRule | Alert, Tagged("", {"record": RecordingRule, "alert": Alert})], ...] = ()
     about: _Paragraphs = ""
-    dcgm_findings: tuple[DcgmFinding, ...] = ()  # whose rules come after the others
+    dcgm_findings: tuple[DcgmFinding, ...] = ()  # their rules come after the others
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ thousand characters."""
 _MARKS: Final = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 """Encodings by their byte order mark. Read as UTF-8, text in UTF-16 without a mark only has NUL bytes between."""
 _ESCAPES: Final = re.compile("\x1b(?:\\[[0-9;?]{0,32}[A-Za-z]|[()][A-Z0-9]|[=>])|[\0\x0e\x0f]|\\[[04]m")
-_ESCAPED: Final = ("\x1b", "\0", "\x0e", "\x0f", "[4m")
+_ESCAPED: Final = ("\x1b", "\0", "\x0e", "\x0f", "[4m", "[0m")
 """Copying leaves of nvidia-smi's underlined headings the escape sequences without the first character."""
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import reduce
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpu_triage.cli.offline.lines import LONGEST_LINE, pieces
@@ -246,6 +246,7 @@ def lines_of(stream: Stream) -> list[str]:
 texts = st.lists(st.text(st.sampled_from("ab \u00e9\u6708\x1b[0m\0\x0e"), max_size=30), max_size=20)
 
 
+@example(["[0m", "\x1b"], "utf-8", "\n", 1)
 @settings(deadline=None, max_examples=80)
 @given(texts, st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "utf-32"]), st.sampled_from(["\n", "\r\n"]), cuts)
 def test_lines_are_the_same_wherever_they_are_cut(rows: list[str], encoding: str, newline: str, cut: int) -> None:
