@@ -27,7 +27,7 @@ _VARIABLES = (
 
 
 def files() -> dict[Path, str]:
-    found = list(commands(click.Context(group, info_name=_PROGRAM, **group.context_settings)))
+    found = list(commands())
     names = [ctx.command_path.replace(" ", "-") for ctx in found]
     return {
         FOLDER / f"{name}.1": _page(ctx, name, [other for other in names if _related(name, other)])
@@ -35,13 +35,18 @@ def files() -> dict[Path, str]:
     }
 
 
-def commands(ctx: click.Context) -> Iterator[click.Context]:
+def commands() -> Iterator[click.Context]:
+    """The program, and each of its commands."""
+    return _with_subcommands(click.Context(group, info_name=_PROGRAM, **group.context_settings))
+
+
+def _with_subcommands(ctx: click.Context) -> Iterator[click.Context]:
     yield ctx
     if isinstance(ctx.command, click.Group):
         for name in ctx.command.list_commands(ctx):
             command = ctx.command.get_command(ctx, name)
             assert command is not None  # noqa: S101 - every listed command exists
-            yield from commands(click.Context(command, parent=ctx, info_name=name, **command.context_settings))
+            yield from _with_subcommands(click.Context(command, parent=ctx, info_name=name, **command.context_settings))
 
 
 def _related(name: str, other: str) -> bool:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import click
 import yaml
 from dashboards.build import dashboards
 from deploy.generate import REPOSITORY
@@ -35,7 +34,6 @@ from gpu_triage.cli.fleet.fleet_view import HostKey
 from gpu_triage.cli.fleet.job_pace import Awaited, JobName
 from gpu_triage.cli.job import job_command, job_report
 from gpu_triage.cli.job.advice import Readings
-from gpu_triage.cli.main import group
 from gpu_triage.judge.evidence.owners import GpuOwner
 from gpu_triage.judge.findings.settings import settable
 from gpu_triage.judge.findings.table import CHECKS
@@ -112,7 +110,7 @@ def names() -> Iterator[str]:
 
 def _of_commands() -> Iterator[str]:
     yield from (f"exit gpu-triage {code}" for name, code in vars(run).items() if name.startswith("EXIT_"))
-    for context in commands(click.Context(group, info_name="gpu-triage", **group.context_settings)):
+    for context in commands():
         command = "-".join(context.command_path.split()[1:]) or "gpu-triage"
         yield f"command {command}"
         own = [each for each in context.command.params if not isinstance(each, Option)]

@@ -9,7 +9,6 @@ from deploy.generate.man_pages import commands
 from tests.command_line import Run
 from tests.gathered import every
 
-from gpu_triage.cli.main import group
 from gpu_triage.options.values import OneOf, StrictBool
 
 
@@ -43,7 +42,7 @@ def test_options_that_make_no_sense_are_refused_in_one_line(run: Run, line: str,
 def test_no_parameter_has_a_type_with_messages_that_name_no_remedy() -> None:
     unclear = (
         f"{ctx.command_path} {parameter.opts[0]}: {parameter.type}"
-        for ctx in every(commands(click.Context(group, info_name="gpu-triage")))
+        for ctx in every(commands())
         for parameter in ctx.command.params
         if isinstance(parameter.type, click.types.IntParamType | click.types.FloatParamType | click.Choice)
         and not isinstance(parameter.type, OneOf | StrictBool)

@@ -31,9 +31,7 @@ def test_commands_to_copy_stand_on_lines_of_their_own() -> None:
         assert f"    {command}" in lines
 
 
-@pytest.mark.parametrize(
-    "context", [*commands(click.Context(group, info_name="gpu-triage"))], ids=lambda each: each.command_path
-)
+@pytest.mark.parametrize("context", [*commands()], ids=lambda each: each.command_path)
 def test_help_has_no_markup_and_explains_each_of_a_commands_own_flags(context: click.Context) -> None:
     shown = context.get_help()
     assert "\\b" not in shown
