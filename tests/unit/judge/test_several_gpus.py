@@ -43,6 +43,11 @@ def test_a_straggler_is_slower_than_the_median_of_the_busy_gpus(
     assert all(f"median {median_mhz} MHz" in each.measured for each in found)
 
 
+def test_a_clock_that_reads_0_is_a_straggler_that_has_lost_all_of_its_pace() -> None:
+    (straggler,) = about_clocks(Card(mhz=0), *[Card()] * 2)
+    assert (straggler.gpu, straggler.value, straggler.loss) == ("0", 0.0, 1.0)
+
+
 @pytest.mark.parametrize(
     ("celsius", "busy", "names", "hot"),
     [

@@ -149,12 +149,12 @@ def judge_stragglers(host: HostEvidence) -> Iterator[Finding]:
     power without being throttled does lighter work: neither is a fault. A clock held down has a finding of its own.
     """
     for peers in host.busy_models:
+        usual = median(peers.values())
         peers_are_free = median(peer.capped_share for peer in peers) <= thresholds.STRAGGLER_PEERS_CAP_SHARE
         for gpu, share, words in slower(peers, host.limit("clock.straggler", "drop")):
             at_limit = gpu.capped_share >= thresholds.POWER_CAP_CLASS_SHARE and not gpu.capped
             if gpu in host.limited_clocks or (at_limit and peers_are_free) or _works_less(gpu, peers):
                 continue
-            usual = peers[gpu] / share
             detail = f"SM clock about {peers[gpu] / 1e6:.0f} MHz, its peers about {usual / 1e6:.0f} MHz"
             yield of_gpu("clock.straggler", gpu, words, value=peers[gpu], detail=detail, loss=1.0 - share)
 
