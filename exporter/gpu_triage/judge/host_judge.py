@@ -23,7 +23,7 @@ from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.observed import last_reset, observable
 from gpu_triage.judge.evidence.remember import remember
 from gpu_triage.judge.findings.accepted import compared, in_force, outgrown_text, valid
-from gpu_triage.judge.findings.finding import HOST, Finding, State
+from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.saved import SAVED_FINDINGS, KeptFindings, SavedLives
 from gpu_triage.judge.findings.settings import DEFAULT_SETTINGS, JudgeSettings, judge_settings
 from gpu_triage.judge.findings.states import FindingStates, Life
@@ -237,7 +237,8 @@ def published(report: Report) -> Iterator[Sample]:
 
 def _of_finding(finding: Finding) -> Iterator[Sample]:
     check, accepted = finding.check, finding.accepted
-    about = () if finding.subject == HOST else (finding.gpu or "", finding.uuid, finding.pci_bus_id)
+    names = (finding.gpu or "", finding.uuid, finding.pci_bus_id)
+    about = names if any(names) else ()
     facts = (check.code, check.severity.value, check.action.value)
     state, lasted, value, since = judgment.OF_GPU if about else judgment.OF_HOST
     yield state.sample(finding.state if accepted is None else judgment.ACCEPTED, *about, *facts)

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 import pytest
-from tests.evidence import Readings, steady
+from tests.evidence import Readings, evidence_of, steady
 
 from gpu_triage.documents.saved_state import MOST_BYTES
 from gpu_triage.errors import DocumentError
@@ -23,6 +23,7 @@ from gpu_triage.judge.findings.states import MOST_FINDINGS, EndReason, FindingSt
 from gpu_triage.judge.findings.table import BY_CODE
 from gpu_triage.judge.host_judge import HostJudge, published
 from gpu_triage.judge.report.report import JudgedHost
+from gpu_triage.read.exporter.judgment import GPU_FINDING
 from gpu_triage.read.exporter.judgment import GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS as SINCE
 from gpu_triage.read.gpu import pcie, power
 from gpu_triage.read.gpu.presence import GPU_DEVICES, GPU_UP
@@ -392,3 +393,10 @@ def test_a_detail_is_published_once_confirmed_and_then_kept() -> None:
         begun = [each for each in published(judge.judge(host, more=more).report) if each.spec is SINCE]
         details += [{each.labels[0]: each.labels[-1] for each in begun}]
     assert details == [{"storage.nvme": "87 °C", "network.port_slow": ""}] * 2
+
+
+def test_findings_about_gpus_known_by_uuid_alone_are_published_by_it() -> None:
+    judge = HostJudge(JudgedHost("host", continuous=True))
+    found = [Finding(BY_CODE["gpu.lost"], "lost", uuid=uuid) for uuid in ("GPU-a", "GPU-b")]
+    samples = published(judge.judge(evidence_of((0.0, ())), more=found).report)
+    assert [each.labels[:3] for each in samples if each.spec is GPU_FINDING] == [("", "GPU-a", ""), ("", "GPU-b", "")]
