@@ -141,6 +141,15 @@ def test_names_helps_and_values_are_those_of_prometheus_client() -> None:
         assert 0.8 < ours[name].value / theirs[name].samples[0].value < 1.25
 
 
+def test_setting_the_clock_does_not_look_like_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    def started_at() -> list[float]:
+        return [each.value for each in process_samples() if each.spec.name == "process_start_time_seconds"]
+
+    before = started_at()
+    monkeypatch.setattr("psutil._pslinux.boot_time", lambda: 1.0)
+    assert started_at() == before
+
+
 def test_a_process_that_cannot_be_read_costs_these_series_only() -> None:
     child = os.fork()
     if not child:
