@@ -59,6 +59,13 @@ def test_a_page_loads_nothing_and_runs_nothing(client: HTTPConnection) -> None:
     assert 'name="viewport"' in page
 
 
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_page_that_is_requested_again_is_not_rendered_again(monkeypatch: pytest.MonkeyPatch, *, plain: bool) -> None:
+    before = runbook_answer("GpuLost", plain=plain)
+    monkeypatch.setattr("gpu_triage.serve.handbook.markdown._parser", None)
+    assert runbook_answer("GpuLost", plain=plain) == before
+
+
 def test_links_hold_behind_a_proxy_that_puts_a_prefix_before_every_path(client: HTTPConnection) -> None:
     _, body = ask(client, "/runbooks/GpuLost")
     links = re.findall(r'href="([^"]+)"', body.decode())

@@ -1,6 +1,7 @@
 """Renders handbook Markdown on a terminal: headings, wrapped paragraphs and lists, and commands to copy."""
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Final
 
 import click
@@ -10,6 +11,8 @@ from gpu_triage.serve.handbook.markdown import Node, read
 _INDENT: Final = "    "
 
 
+# As `render_html`: clients may request the longest page in a flood.
+@lru_cache(maxsize=128)
 def render_terminal(text: str, width: int) -> str:
     """Render Markdown as text of this width, bold and colored; only commands and long words exceed it."""
     return "\n".join(_blocks(read(text), width)).strip("\n") + "\n"
