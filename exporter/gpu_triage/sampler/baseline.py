@@ -69,6 +69,7 @@ class BaselineWatch:
         self._report = report
         # The latest; the error of a failed write lasts until one succeeds.
         self._news = BaselineNews(None, duration_seconds=None)
+        self._in_memory: Baseline | None = None  # only for the lane: what was learned without a file
         self._candidate: HostFacts | None = None
         self._candidate_since = self._look_at = self._compare_at = 0.0
         self._reload = False
@@ -174,8 +175,9 @@ class BaselineWatch:
         self, facts: HostFacts | None, identity: FileIdentity | None, known: Baseline | None
     ) -> BaselineNews:
         if (path := self._path) is None:
-            kept = known if facts is None else baseline_in(encode(facts).encode(), "the baseline")
-            return BaselineNews(kept, missing=kept is None)
+            if facts is not None:
+                self._in_memory = baseline_in(encode(facts).encode(), "the baseline")
+            return BaselineNews(self._in_memory, missing=self._in_memory is None)
         if facts is not None:
             if self._state is not None:
                 self._state.lock()
