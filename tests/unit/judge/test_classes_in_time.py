@@ -11,7 +11,7 @@ from tests.evidence import Key, Readings, steady
 from tests.fed import GPU, HOUR, MINUTE, Fed
 from tests.working_gpus import Card, judged
 
-from gpu_triage.judge.bottleneck.class_history import Soon
+from gpu_triage.judge.bottleneck.class_history import ClassPeriod, Soon
 from gpu_triage.judge.bottleneck.classes import Bottleneck
 from gpu_triage.judge.evidence.thresholds import (
     HELD_BYTES,
@@ -99,6 +99,14 @@ def after_work(busy: float, more: Readings = NONE, step_seconds: float = STEP) -
     known = len(host.changes)
     host.run(LOOK_SECONDS, busy, more)
     return [(at - WORK_SECONDS, name) for at, name in host.changes[known:]]
+
+
+def test_a_gpu_that_is_not_read_for_long_keeps_the_classes_that_it_had() -> None:
+    host = Host(step_seconds=1.0)
+    host.run(300, 1.0)
+    host.fed.run(450, lambda _: [presence.GPU_UP.sample(1, *GPU)])
+    (gpu,) = host.fed.report.gpus
+    assert gpu.strip == (ClassPeriod("compute", 749.0, 449.0),)
 
 
 @pytest.mark.parametrize(

@@ -189,12 +189,14 @@ class GpuMemory:
         gap, self._interrupted = self._interrupted or now - before > longest_gap_seconds, False
         if self.name is None:
             return
-        if gap:
-            self._periods.append((self.name, now, now))
-        else:
+        name, began, ended = self._periods[-1]
+        if not gap:
             self.seconds[self.name] += now - before
-            name, began, _ = self._periods[-1]
             self._periods[-1] = (name, began, now)
+        elif began < ended or len(self._periods) == 1:
+            self._periods.append((name, now, now))
+        else:
+            self._periods[-1] = (name, now, now)  # a gap after a gap: it must not displace what was counted
 
     def _is_young(self, now: float) -> bool:
         """Whether it was first judged less than a window ago, and has nothing to stay in."""
