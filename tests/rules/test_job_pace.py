@@ -97,7 +97,6 @@ CASES: Final[Mapping[str, Case]] = {
     "all wait alike for what they share": Case(working(*[FALLS] * 4, bottleneck="storage"), SOON),
     "all wait alike for each other": Case(working(*[FALLS] * 4, spinning=0.3), SOON),
     "replicas with less load": Case(working(*[FALLS] * 4)),
-    "replicas with an eighth less load": Case(working(*[since(FELL_AT, 0.83, 0.95)] * 4, spinning=0.08)),
     "a host waits, and the others go on": Case(working(0.95, 0.95, FALLS, FALLS)),
     "replicas of unlike load": Case(working(0.95, FALLS, FALLS, FALLS)),
     "pods of a StatefulSet, one of which rested while the others worked": Case(
