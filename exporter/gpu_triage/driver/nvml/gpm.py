@@ -1,5 +1,6 @@
 """GPM, the driver's SM performance counters: metrics between two samples. Only this module uses the GPM structs."""
 
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
@@ -138,6 +139,11 @@ class GpmMeter:
                     pynvml.nvmlGpmSampleFree(sample)
         self._older = self._spare = None
         self._last = {}
+
+    def __del__(self) -> None:
+        # A GPU that is forgotten has no further round that closes it. At the end of the process, NVML may be gone.
+        if not sys.is_finalizing():
+            self.close()
 
     def _take(self, inquiry: Inquiry) -> Any | None:
         if self._spare is None:

@@ -120,6 +120,16 @@ def test_hundreds_of_losses_and_new_sessions_leave_no_buffer_behind(bench: Bench
         nvml.devices = devices_of(nvml.session)
 
 
+def test_samples_of_a_gpu_that_is_forgotten_are_freed(bench: BenchMaker) -> None:
+    nvml, gpu = bench("h100-8"), reader()
+    for _ in range(3):
+        gpu.read(nvml.after(1))
+    assert nvml.live_samples == 2
+    del gpu
+    gc.collect()
+    assert nvml.live_samples == 0
+
+
 def test_a_buffer_of_a_library_that_was_replaced_is_not_given_to_the_next_one() -> None:
     with rig(pair("h100-8"), LEAN) as first:
         first.run(3)
