@@ -140,6 +140,7 @@ class Scanner:
         self.content = Content(name)
         self._host = host
         self._host.tools.begin_file()
+        self._host.outside.begin_file()
         self._parser: _Parser | None = None
         self._lspci = LspciParser()
         self._in_listing = False
@@ -166,7 +167,7 @@ class Scanner:
         self._end_log("")
         self._drop_empty()
         self._host.devices |= self._lspci.devices
-        if not self._host.outside:
+        if not self._host.outside.in_file:
             content.others.pop(outside.KIND, None)  # all of them are over
         content.reports += [report for report in self._host.tools.reports if report.gpus]
         return content
