@@ -30,6 +30,8 @@ _SYSLOG: Final = re.compile(
 )
 _SECONDS: Final = re.compile(r"\[ *(\d{1,12}\.\d{1,9})\]")
 _KMSG: Final = re.compile(r"(?:^|\s)\d{1,4},\d{1,19},(\d{1,19}),[^;]{0,80};")
+_IN_BRACKETS: Final = re.compile(r"\[([^\[\]]{12,60}(?:19|20)\d{2})\]")
+"""As printed by ``dmesg -T``: what writes its output to syslog puts a later time before it."""
 MINUTE: Final = re.compile(r"\[(?:([^\W\d]{3,10})\.?|(\d{1,2})[月월]) ?(\d{1,2}) (\d{2}):(\d{2})\]")
 _NO_YEAR: Final = 1972  # placeholder for the year missing from syslog, until it is inferred; a leap year
 
@@ -52,6 +54,8 @@ NO_TIME: Final = LogTime()
 def log_time(prefix: str) -> LogTime:
     """The time in a kernel log prefix, in any format of dmesg, journalctl or syslog."""
     seconds = _seconds(prefix)
+    if (bracketed := _IN_BRACKETS.search(prefix)) is not None and (wall := date_time(bracketed[1])) is not None:
+        return LogTime(seconds, wall)
     if (iso := _ISO.search(prefix)) is not None:
         return LogTime(seconds, _of_iso(iso))
     if (minute := MINUTE.search(prefix)) is not None:
