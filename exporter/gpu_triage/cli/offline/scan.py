@@ -201,8 +201,9 @@ class Scanner:
             # The warning follows the output it belongs to.
             self._host.corrupted.update(map(normalize_bus_id, _BUS_IDS.findall(line)))
             self.content.others[SmiTableParser.KIND] = None
-        elif self._has_tools and not self._in_other_file and (command := self._host.tools.feed(line)):
-            self.content.others[command] = None
+        elif self._has_tools and not self._in_other_file and (command := self._host.tools.feed(line)) is not None:
+            if command:
+                self.content.others[command] = None
             self._parser = None
         elif not (self._parser is not None and self._continues(line)) and line:
             self._take(line)

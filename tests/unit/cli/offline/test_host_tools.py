@@ -62,6 +62,22 @@ def test_every_version_is_read(tmp_path: Path, form: str) -> None:
     assert report.gpus == ()
 
 
+HEADINGS: Final = (
+    *(MPSTAT.splitlines()[2:3]),
+    SWAPS.splitlines()[0],
+    "  PID STAT COMMAND",
+    "       total   used   free",
+)
+
+
+@pytest.mark.parametrize("heading", HEADINGS)
+def test_headings_alone_hold_nothing_and_replace_nothing(tmp_path: Path, heading: str) -> None:
+    report = report_on_text(tmp_path, f"{heading}\n")
+    assert (report.files[0].kinds, report.blocked is None) == ((), False)
+    report = report_on_text(tmp_path, MPSTAT + SWAPS, f"{heading}\n")
+    assert str(summary(report, Area.HOST)).startswith(f"{OF_CPUS}; 20.0 MiB/s swapped in")
+
+
 NO_IOWAIT: Final = MPSTAT.replace("25.00", " 1.00")
 FOUND: Final = {
     "a full disk": (DISKS, ["storage.saturated"]),
