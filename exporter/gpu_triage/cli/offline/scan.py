@@ -150,6 +150,7 @@ class Scanner:
         self._in_other_file = False
         self._has_markers = self._may_be_outside = self._has_tools = True
         self._broken = ""  # a line that ends within an Xid
+        self._driver_error: str | None = None
 
     def read(self, pieces: Iterable[Piece]) -> Content:
         """Scan the lines; never raises, whatever they contain."""
@@ -167,6 +168,8 @@ class Scanner:
         self._end_log("")
         self._drop_empty()
         self._host.devices |= self._lspci.devices
+        # What is told of the driver is the first file's: the others are mostly rotated, and thus older.
+        self._host.driver_error = self._host.driver_error or self._driver_error
         if not self._host.outside.in_file:
             content.others.pop(outside.KIND, None)  # all of them are over
         content.reports += [report for report in self._host.tools.reports if report.gpus]
@@ -294,7 +297,7 @@ class Scanner:
         elif line[0] == " " and line[-1] == ":" and (log := _LOG_OF_SECTION.match(line)):
             self._end_log(log[1])
         elif version := _VERSION.search(line):
-            self._host.driver_version = version[1]
+            self._host.driver_version = self._host.driver_version or version[1]
         else:
             self._note_failure(line.strip(" \t`*'\"-"))
 
@@ -302,11 +305,11 @@ class Scanner:
         host = self._host
         if "Failed to initialize NVML: " in line:
             said = line.partition("NVML: ")[2]
-            host.driver_error = next((error for words, error in _NVML_ERRORS if words in said), "unknown")
+            self._driver_error = next((error for words, error in _NVML_ERRORS if words in said), "unknown")
         elif "NVIDIA-SMI has failed because" in line:
-            host.driver_error = "driver_not_loaded"
+            self._driver_error = "driver_not_loaded"
         elif "couldn't find libnvidia-ml.so" in line:
-            host.driver_error = "library_not_found"
+            self._driver_error = "library_not_found"
         elif line.startswith("No devices were found"):
             host.no_devices = True
         elif "Unable to determine the device handle for GPU" in line and (lost := _LOST_GPU.search(line)):
