@@ -44,45 +44,35 @@ class Outside(NamedTuple):
 
 @dataclass(slots=True)
 class OutsideCauses:
-    """The causes that the files of a host name, each once per file, with its latest message."""
+    """The causes that one file names, each once, with its latest message."""
 
-    _found: dict[tuple[int, int, str], tuple[float, Outside]] = field(default_factory=dict)
-    _file: int = 0  # number of the file
+    _found: dict[tuple[int, str], tuple[float, Outside]] = field(default_factory=dict)
     _licensed_at: float = -1.0  # as `_moment`
-
-    def begin_file(self) -> None:
-        """Whatever comes next is of another file, whose times may be by another clock."""
-        self._file, self._licensed_at = self._file + 1, -1.0
 
     def note(self, line: str) -> bool:
         for place, (pattern, cause) in enumerate(_causes()):
             if (found := pattern.search(line) if cause["marker"] in line else None) is None:
                 continue
             bus_id = normalize_bus_id(found["gpu"]) if pattern.groups else ""
-            key = self._file, place, bus_id
             is_license = cause["code"] == LICENSE
             at = _moment(line) if is_license else 0.0
             is_over = is_license and at < self._licensed_at
-            if not is_over and (len(self._found) < _MOST or key in self._found):
+            if not is_over and (len(self._found) < _MOST or (place, bus_id) in self._found):
                 text = cause["text"].format(line[found.start() :].strip(" `*\"'|,")[:_LONGEST])
                 advice = advice_on(cause["meaning"], cause["decision"]) if "meaning" in cause else None
-                self._found[key] = (at, Outside(cause["code"], bus_id, text, advice))
+                self._found[place, bus_id] = (at, Outside(cause["code"], bus_id, text, advice))
             return True
         if "successfully" in line and _LICENSED.search(line) is not None:
             # Logs may be newest first: a license ends only what failed before it.
             at = self._licensed_at = _moment(line)
-            self._found = {
-                key: e for key, e in self._found.items() if key[0] != self._file or e[1].code != LICENSE or e[0] > at
-            }
+            self._found = {key: e for key, e in self._found.items() if e[1].code != LICENSE or e[0] > at}
         return False
 
     def __iter__(self) -> Iterator[Outside]:
-        return iter(dict.fromkeys(outside for _, outside in self._found.values()))
+        return (outside for _, outside in self._found.values())
 
-    @property
-    def in_file(self) -> bool:
-        """Whether the last file names a cause."""
-        return any(file == self._file for file, _, _ in self._found)
+    def __bool__(self) -> bool:
+        return bool(self._found)
 
 
 def _moment(line: str) -> float:

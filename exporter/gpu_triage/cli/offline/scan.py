@@ -85,7 +85,7 @@ class HostFacts:
 
     room: MemoryBudget = field(default_factory=MemoryBudget)  # of the logs
     tools: HostTools = field(default_factory=HostTools)  # what other tools print
-    outside: outside.OutsideCauses = field(default_factory=outside.OutsideCauses)  # causes outside the GPU
+    outside: dict[outside.Outside, None] = field(default_factory=dict)  # causes outside the GPU
     devices: dict[str, PciDevice] = field(default_factory=dict)  # PCI devices listed by lspci, by bus id
     # errors of GPUs that nvidia-smi could not open, as values of gpu_error_info: by bus id in sysfs notation, and of
     # those without one by NVML index; "" if that was not legible either
@@ -140,7 +140,7 @@ class Scanner:
         self.content = Content(name)
         self._host = host
         self._host.tools.begin_file()
-        self._host.outside.begin_file()
+        self._outside = outside.OutsideCauses()
         self._parser: _Parser | None = None
         self._lspci = LspciParser()
         self._in_listing = False
@@ -170,8 +170,9 @@ class Scanner:
         self._host.devices |= self._lspci.devices
         # What is told of the driver is the first file's: the others are mostly rotated, and thus older.
         self._host.driver_error = self._host.driver_error or self._driver_error
-        if not self._host.outside.in_file:
-            content.others.pop(outside.KIND, None)  # all of them are over
+        if self._outside:
+            self._host.outside |= dict.fromkeys(self._outside)
+            content.others[outside.KIND] = None
         content.reports += [report for report in self._host.tools.reports if report.gpus]
         return content
 
@@ -197,8 +198,7 @@ class Scanner:
         if line and (" F " in line or line[0] == "{") and not (self._has_markers and _is_marked(line)):
             line = of_container(line) or line
         may_be_outside = self._may_be_outside and any(marker in line for marker in outside.MARKERS)
-        if may_be_outside and not self._in_other_file and self._host.outside.note(line):
-            self.content.others[outside.KIND] = None
+        if may_be_outside and not self._in_other_file and self._outside.note(line):
             return
         if line.startswith("WARNING: infoROM is corrupted") and len(self._host.corrupted) < _MOST_LOST:
             # The warning follows the output it belongs to.
