@@ -262,6 +262,13 @@ def test_a_file_is_read_to_its_end_however_it_is_packed_encoded_and_called(tmp_p
     assert report.files[0].note == ""
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32"])
+def test_lines_that_follow_each_other_still_do_in_every_encoding(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "topology"
+    path.write_bytes(file_of("topology.txt").replace("\n", "\r\n").encode(encoding))
+    assert str(summary(report_on(path), Area.PEERS)).startswith("topology: 1 x NV12, 2 x SYS")
+
+
 @pytest.mark.parametrize(
     "date",
     [
