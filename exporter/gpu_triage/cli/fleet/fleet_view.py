@@ -414,8 +414,10 @@ def _findings(answers: QueryResults) -> defaultdict[HostKey, list[FleetFinding]]
 
 
 def repeat_offenders(incidents: Iterable[Series], gpus: Iterable[Series]) -> tuple[RepeatOffender, ...]:
-    """The most frequent first; `gpus` have the serial numbers."""
-    serials = {each.labels["uuid"]: each.labels["serial"] for each in gpus if each.labels["uuid"]}
+    """The most frequent first; `gpus` have the serial numbers, which dcgm-exporter does not report."""
+    serials = {
+        each.labels["uuid"]: each.labels["serial"] for each in gpus if each.labels["uuid"] and each.labels["serial"]
+    }
     found = []
     for each in incidents:
         host, gpu, uuid = gpu_key(each)

@@ -74,6 +74,7 @@ class HostTables:
         self._headings: dict[_Table, list[str]] = {}  # of the columns of values
         self._table: _Table | None = None
         self._columns: list[str] = []
+        self._value_columns: list[str] = []
         self._cpus = 0
         self._ended: set[_Table] = set()
 
@@ -89,16 +90,18 @@ class HostTables:
         """Whatever comes next is another run."""
         self._ended, self._table = set(self._rows), None
 
-    def feed(self, line: str) -> str:
-        """The command that prints this line; "" if it is of none of these."""
+    def feed(self, line: str) -> str | None:
+        """The command that prints this row; "" for a line that measures nothing, None for one of something else."""
         words = line.split()
         if banner := _BANNER.match(line):
             self.end_runs()
             self._cpus = int(banner[1])
-        begins = any(word in _HEADINGS for word in words) and self._begin(words)
-        if self._table is not None and not begins and words and not self._take(self._table, words):
+            return ""
+        if any(word in _HEADINGS for word in words) and self._begin(words):
+            return ""
+        if self._table is not None and words and not self._take(self._table, words):
             self._table = None
-        return "" if self._table is None else self._table.command.split()[0]
+        return None if self._table is None else self._table.command.split()[0] if words else ""
 
     def _begin(self, words: list[str]) -> bool:
         fits = (each for each in _TABLES if each.needs in words and any(key in words for key in each.keys or words))
@@ -111,11 +114,9 @@ class HostTables:
         if table.command == "vmstat":
             # With -t, the header of the time is one word, and the time is two.
             self._columns = words[: 1 + max(n for n, word in enumerate(words) if word in _MODES)]
-        headings = [column for column in self._columns if column not in table.keys]
-        if table in self._ended or self._headings.get(table) != headings:
-            self._ended.discard(table)
-            self._rows.pop(table, None)
-        self._headings[table] = headings
+        self._value_columns = [column for column in self._columns if column not in table.keys]
+        if self._headings.get(table) != self._value_columns:
+            self._ended.add(table)
         return True
 
     def _take(self, table: _Table, words: list[str]) -> bool:
@@ -129,6 +130,11 @@ class HostTables:
         if not all(map(_NUMBER.fullmatch, named.values())):
             return False
         row = tuple(float(cell.replace(",", ".")) for cell in named.values())
+        if table in self._ended:
+            # Headings alone replace nothing.
+            self._ended.discard(table)
+            self._rows.pop(table, None)
+        self._headings[table] = self._value_columns
         rows = self._rows.setdefault(table, {})
         if name in rows or len(rows) < _MOST_SERIES:
             # The command's own average, over all of its run, replaces the rows.
@@ -301,25 +307,25 @@ class HostTools:
         self._shows_available = False
         self.tables.end_runs()
 
-    def feed(self, line: str) -> str:
-        """The command that prints this line; "" if it is none of these."""
+    def feed(self, line: str) -> str | None:
+        """The command that prints this line; "" for a line that shows nothing, None for one of something else."""
         if self._columns and self._process(line):
             return "ps"
         self._columns = []
         if not self.tables.is_open and not any(word in line for word in WORDS):
-            return ""  # as nearly all lines of a log
-        if command := self.tables.feed(line):
+            return None  # as nearly all lines of a log
+        if (command := self.tables.feed(line)) is not None:
             return command
         if "NCCL" in line:
-            return "NCCL's log" if self._nccl(line) else ""
+            return "NCCL's log" if self._nccl(line) else None
         text = line.strip()
         for command, pattern in _LINES:
             if found := pattern.match(text):
                 self._take(command, found)
-                return "numactl" if text.startswith("node") else command
+                return "" if found[1] == "total" else "numactl" if text.startswith("node") else command
         if text.endswith(("CMD", "COMMAND")) and "PID" in (words := text.split()):
             self._columns = words
-        return "ps" if self._columns else ""
+        return "" if self._columns else None
 
     def _take(self, command: str, found: re.Match[str]) -> None:
         first, second = found[1], found[2]

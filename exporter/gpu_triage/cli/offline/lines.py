@@ -17,8 +17,8 @@ thousand characters."""
 
 _MARKS: Final = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 """Encodings by their byte order mark. Read as UTF-8, text in UTF-16 without a mark only has NUL bytes between."""
-_ESCAPES: Final = re.compile("\x1b(?:\\[[0-9;?]{0,32}[A-Za-z]|[()][A-Z0-9]|[=>])|[\0\x0e\x0f]|\\[[04]m")
-_ESCAPED: Final = ("\x1b", "\0", "\x0e", "\x0f", "[4m", "[0m")
+_ESCAPES: Final = re.compile("\x1b(?:\\[[0-9;?]{0,32}[A-Za-z]|[()][A-Z0-9]|[=>])|[\x0e\x0f]|\\[[04]m")
+_ESCAPED: Final = ("\x1b", "\x0e", "\x0f", "[4m", "[0m")
 """Copying leaves of nvidia-smi's underlined headings the escape sequences without the first character."""
 
 
@@ -55,11 +55,12 @@ def _decoded(stream: Stream) -> Iterator[str]:
     start = stream.peek(len(codecs.BOM_UTF8))
     mark, encoding = next((each for each in _MARKS if start.startswith(each[0])), (b"", "utf-8"))
     stream.skip(len(mark))
+    decoder = codecs.getincrementaldecoder(encoding)("replace")
     # Converts Windows and old Mac line endings to Unix ones, even when a CRLF is split between two chunks.
-    decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(encoding)("replace"), translate=True)
+    newlines = io.IncrementalNewlineDecoder(None, translate=True)
     for chunk in stream:
-        yield decoder.decode(chunk)
-    yield decoder.decode(b"", final=True)
+        yield newlines.decode(decoder.decode(chunk).replace("\0", ""))
+    yield newlines.decode(decoder.decode(b"", final=True), final=True)
 
 
 _QUOTE: Final = re.compile(r"(?:\[pod/[^\]]{1,600}\] )?(?:>[ ]?)*")  # of mails, and of kubectl logs --prefix

@@ -26,10 +26,12 @@ _DAY: Final = re.compile(r"(?<![\d:.])(\d{1,2})(?![\d:])")
 _NUMBERED_MONTH: Final = re.compile(r"(\d{1,2})\s?[月월]")
 _SYSLOG: Final = re.compile(
     rf"(?:([^\W\d]{{3,10}})\.?|(\d{{1,2}})\s?[月월]) +(\d{{1,2}})(?:,? ((?:19|20)\d{{2}}))? {_CLOCK}"
-    r"(?:[.,]\d{1,9})?(?: [A-Z]{2,5})?(?: ((?:19|20)\d{2})\b)?"
+    r"(?! [AaPp][Mm]\b)(?:[.,]\d{1,9})?(?: [A-Z]{2,5})?(?: ((?:19|20)\d{2})\b)?"
 )
 _SECONDS: Final = re.compile(r"\[ *(\d{1,12}\.\d{1,9})\]")
 _KMSG: Final = re.compile(r"(?:^|\s)\d{1,4},\d{1,19},(\d{1,19}),[^;]{0,80};")
+_IN_BRACKETS: Final = re.compile(r"\[([^\[\]]{12,60}(?:19|20)\d{2})\]")
+"""As printed by ``dmesg -T``: what writes its output to syslog puts a later time before it."""
 MINUTE: Final = re.compile(r"\[(?:([^\W\d]{3,10})\.?|(\d{1,2})[月월]) ?(\d{1,2}) (\d{2}):(\d{2})\]")
 _NO_YEAR: Final = 1972  # placeholder for the year missing from syslog, until it is inferred; a leap year
 
@@ -52,6 +54,8 @@ NO_TIME: Final = LogTime()
 def log_time(prefix: str) -> LogTime:
     """The time in a kernel log prefix, in any format of dmesg, journalctl or syslog."""
     seconds = _seconds(prefix)
+    if (bracketed := _IN_BRACKETS.search(prefix)) is not None and (wall := date_time(bracketed[1])) is not None:
+        return LogTime(seconds, wall)
     if (iso := _ISO.search(prefix)) is not None:
         return LogTime(seconds, _of_iso(iso))
     if (minute := MINUTE.search(prefix)) is not None:

@@ -85,7 +85,7 @@ class HostFacts:
 
     room: MemoryBudget = field(default_factory=MemoryBudget)  # of the logs
     tools: HostTools = field(default_factory=HostTools)  # what other tools print
-    outside: outside.OutsideCauses = field(default_factory=outside.OutsideCauses)  # causes outside the GPU
+    outside: dict[outside.Outside, None] = field(default_factory=dict)  # causes outside the GPU
     devices: dict[str, PciDevice] = field(default_factory=dict)  # PCI devices listed by lspci, by bus id
     # errors of GPUs that nvidia-smi could not open, as values of gpu_error_info: by bus id in sysfs notation, and of
     # those without one by NVML index; "" if that was not legible either
@@ -140,6 +140,7 @@ class Scanner:
         self.content = Content(name)
         self._host = host
         self._host.tools.begin_file()
+        self._outside = outside.OutsideCauses()
         self._parser: _Parser | None = None
         self._lspci = LspciParser()
         self._in_listing = False
@@ -149,6 +150,7 @@ class Scanner:
         self._in_other_file = False
         self._has_markers = self._may_be_outside = self._has_tools = True
         self._broken = ""  # a line that ends within an Xid
+        self._driver_error: str | None = None
 
     def read(self, pieces: Iterable[Piece]) -> Content:
         """Scan the lines; never raises, whatever they contain."""
@@ -166,8 +168,11 @@ class Scanner:
         self._end_log("")
         self._drop_empty()
         self._host.devices |= self._lspci.devices
-        if not self._host.outside:
-            content.others.pop(outside.KIND, None)  # all of them are over
+        # What is told of the driver is the first file's: the others are mostly rotated, and thus older.
+        self._host.driver_error = self._host.driver_error or self._driver_error
+        if self._outside:
+            self._host.outside |= dict.fromkeys(self._outside)
+            content.others[outside.KIND] = None
         content.reports += [report for report in self._host.tools.reports if report.gpus]
         return content
 
@@ -193,15 +198,15 @@ class Scanner:
         if line and (" F " in line or line[0] == "{") and not (self._has_markers and _is_marked(line)):
             line = of_container(line) or line
         may_be_outside = self._may_be_outside and any(marker in line for marker in outside.MARKERS)
-        if may_be_outside and not self._in_other_file and self._host.outside.note(line):
-            self.content.others[outside.KIND] = None
+        if may_be_outside and not self._in_other_file and self._outside.note(line):
             return
         if line.startswith("WARNING: infoROM is corrupted") and len(self._host.corrupted) < _MOST_LOST:
             # The warning follows the output it belongs to.
             self._host.corrupted.update(map(normalize_bus_id, _BUS_IDS.findall(line)))
             self.content.others[SmiTableParser.KIND] = None
-        elif self._has_tools and not self._in_other_file and (command := self._host.tools.feed(line)):
-            self.content.others[command] = None
+        elif self._has_tools and not self._in_other_file and (command := self._host.tools.feed(line)) is not None:
+            if command:
+                self.content.others[command] = None
             self._parser = None
         elif not (self._parser is not None and self._continues(line)) and line:
             self._take(line)
@@ -292,7 +297,7 @@ class Scanner:
         elif line[0] == " " and line[-1] == ":" and (log := _LOG_OF_SECTION.match(line)):
             self._end_log(log[1])
         elif version := _VERSION.search(line):
-            self._host.driver_version = version[1]
+            self._host.driver_version = self._host.driver_version or version[1]
         else:
             self._note_failure(line.strip(" \t`*'\"-"))
 
@@ -300,11 +305,11 @@ class Scanner:
         host = self._host
         if "Failed to initialize NVML: " in line:
             said = line.partition("NVML: ")[2]
-            host.driver_error = next((error for words, error in _NVML_ERRORS if words in said), "unknown")
+            self._driver_error = next((error for words, error in _NVML_ERRORS if words in said), "unknown")
         elif "NVIDIA-SMI has failed because" in line:
-            host.driver_error = "driver_not_loaded"
+            self._driver_error = "driver_not_loaded"
         elif "couldn't find libnvidia-ml.so" in line:
-            host.driver_error = "library_not_found"
+            self._driver_error = "library_not_found"
         elif line.startswith("No devices were found"):
             host.no_devices = True
         elif "Unable to determine the device handle for GPU" in line and (lost := _LOST_GPU.search(line)):

@@ -193,6 +193,13 @@ def test_a_finding_that_is_pending_is_told_apart_and_a_warning_until_it_is_confi
     )
 
 
+def test_a_board_that_dcgm_reports_as_well_keeps_its_serial_number() -> None:
+    board = {"gpu": "3", "uuid": "GPU-d"}
+    gpus = [series(1, serial="1650", **board), series(1, job="dcgm", **board), series(1, gpu="4", serial="1651")]
+    found = fleet_with(gpus=gpus, incidents=[series(3, kind="lost", **board), series(2, kind="lost", gpu="5")])
+    assert [each.serial for each in found.offenders] == ["1650", ""]
+
+
 def test_a_host_in_maintenance_is_shown_and_neither_to_drain_nor_a_failure() -> None:
     lost = {"severity": "critical", "code": "gpu.lost", "action": "drain", "gpu": "6", "uuid": "GPU-g"}
     found = {"exporters": [series(1)], "host_verdicts": [series(2)], "findings": [series(100, **lost)]}

@@ -62,6 +62,22 @@ def test_every_version_is_read(tmp_path: Path, form: str) -> None:
     assert report.gpus == ()
 
 
+HEADINGS: Final = (
+    *(MPSTAT.splitlines()[2:3]),
+    SWAPS.splitlines()[0],
+    "  PID STAT COMMAND",
+    "       total   used   free",
+)
+
+
+@pytest.mark.parametrize("heading", HEADINGS)
+def test_headings_alone_hold_nothing_and_replace_nothing(tmp_path: Path, heading: str) -> None:
+    report = report_on_text(tmp_path, f"{heading}\n")
+    assert (report.files[0].kinds, report.blocked is None) == ((), False)
+    report = report_on_text(tmp_path, MPSTAT + SWAPS, f"{heading}\n")
+    assert str(summary(report, Area.HOST)).startswith(f"{OF_CPUS}; 20.0 MiB/s swapped in")
+
+
 NO_IOWAIT: Final = MPSTAT.replace("25.00", " 1.00")
 FOUND: Final = {
     "a full disk": (DISKS, ["storage.saturated"]),
@@ -244,6 +260,13 @@ def test_a_file_is_read_to_its_end_however_it_is_packed_encoded_and_called(tmp_p
     report = report_on(path)
     assert judged(report) == REPORTED
     assert report.files[0].note == ""
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32"])
+def test_lines_that_follow_each_other_still_do_in_every_encoding(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "topology"
+    path.write_bytes(file_of("topology.txt").replace("\n", "\r\n").encode(encoding))
+    assert str(summary(report_on(path), Area.PEERS)).startswith("topology: 1 x NV12, 2 x SYS")
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,12 @@ def rows(whose: str) -> list[tuple[str, str]]:
     return [(log.replace("XID", XID), when[known]) for kind, known, log in rows_of("kernel-log.tsv") if kind == whose]
 
 
+def test_the_afternoon_of_a_twelve_hour_clock_is_not_the_morning(tmp_path: Path) -> None:
+    for log in ("[Sat Mar 14 09:50:00 PM 2026] ", "Sat Mar 14 09:50:00 PM 2026 gpu-7 kernel: "):
+        report = report_on_text(tmp_path, smi(smi_gpu(), at="Sat Mar 14 22:00:00 2026"), f"{log}{XID}\n")
+        assert "last 2026-03-14 21:50:00" in measured(report, "xid.79")
+
+
 @pytest.mark.parametrize(
     ("log", "when"),
     [

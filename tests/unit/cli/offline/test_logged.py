@@ -219,6 +219,17 @@ def test_an_area_that_nothing_is_wrong_with_says_what_was_read_of_it(tmp_path: P
     assert summary(report, Area.CLOCKS) is None
 
 
+def test_what_is_told_of_the_driver_is_that_of_the_first_file(tmp_path: Path) -> None:
+    version = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {}  Wed Jan  1\n"
+    no_driver = "Failed to initialize NVML: Driver Not Loaded\n"
+    now, before = version.format("580.95.05"), version.format("535.10.05")
+    report = report_on_text(tmp_path, f"{LOADING}\n{now}", f"{LOADING}\n{before}")
+    assert summary(report, Area.DRIVER) == "kernel module 580.95.05"
+    mismatch = no_driver.replace("Driver Not Loaded", "Driver/library version mismatch")
+    for first in (no_driver, mismatch + no_driver):
+        assert str(report_on_text(tmp_path, first, mismatch).blocked).startswith("driver_not_loaded")
+
+
 @pytest.mark.parametrize(
     "lines",
     [

@@ -400,6 +400,14 @@ def mig(current: str, pending: str) -> str:
     return smi(re.sub(r" {4}MIG Mode.*?Serial", modes, smi_gpu(), flags=re.DOTALL))
 
 
+@pytest.mark.parametrize("failed", ["", "Mar 14 09:50:00 gpu-7 "])
+def test_a_license_ends_no_failure_in_another_file(tmp_path: Path, failed: str) -> None:
+    licensed = "2026-03-14T08:00:00+0000 gpu-7 nvidia-gridd[812]: License acquired successfully. (Info: 192.0.2.10)\n"
+    texts = [licensed, f"{failed}nvidia-gridd: Failed to acquire/renew license from license server.\n"]
+    for each in (texts, texts[::-1]):
+        assert codes(report_on_text(tmp_path, *each)) == ["vgpu.unlicensed"]
+
+
 @pytest.mark.parametrize(("code", "says", "lines"), rows_of("outside.tsv"))
 @pytest.mark.parametrize("beside", ["", LISTED])
 def test_a_cause_outside_the_gpu_is_told(tmp_path: Path, code: str, says: str, lines: str, beside: str) -> None:
