@@ -242,6 +242,8 @@ def members(archive: Stream) -> Iterator[Member]:
             name = _long_name(about.type, archive.peek(min(size, _LONGEST_NAME))) or name
             archive.skip(size)
         else:
+            if about.type == tarfile.GNUTYPE_SPARSE:
+                _skip_map(header[482], archive)
             data = Stream(_data(archive, size))
             if about.isreg():
                 yield Member(name or about.name, data)
@@ -276,3 +278,10 @@ def _long_name(kind: bytes, data: bytes) -> str:
         return data.split(b"\0")[0].decode("utf-8", "replace")
     record = next((line for line in data.split(b"\n") if b" path=" in line), b"")
     return record.partition(b" path=")[2].decode("utf-8", "replace")
+
+
+def _skip_map(goes_on: int, archive: Stream) -> None:
+    """Skip the blocks that map the holes of a sparse file."""
+    while goes_on:
+        block = archive.read(BLOCK_BYTES)
+        goes_on = block[504] if len(block) == BLOCK_BYTES else 0

@@ -135,9 +135,10 @@ def reading_of(own: Links, others: Iterable[Links]) -> NvlinkReading:
 _P2P_COMMAND: Final = re.compile(r"topo\b.* -?-p2p(?:status)? +([rwnap])\b")
 _GPU_COLUMN: Final = re.compile(r"GPU(\d{1,3})")
 _DEVICE: Final = re.compile(r"(?:GPU|NIC)\d{1,3}|(?:mlx|bnxt_re|irdma|rdma|roce|ib)\w{1,20}")
-_LEVEL: Final = re.compile(r"X|NV\d{1,2}|PIX|PXB|PHB|NODE|SYS|OK|CNS|GNS|TNS|NS|DR|U|Disabled")
+_LEVEL: Final = re.compile(r"X|NV\d{1,2}|PIX|PXB|PHB|NODE|SYS|SOC|PSB|OK|CNS|GNS|TNS|NS|DR|U|Disabled")
 _NUMA, _ID = "NUMA", "ID"
 _AFTER_LEVELS: Final = frozenset({"CPU", "Affinity", _NUMA, "GPU", _ID})
+_LEVELS_OF_OLD: Final = {"SOC": "SYS", "PSB": "PXB"}  # level names of drivers before 384
 
 _CAPABILITIES: Final = {name[0]: name for name in CAPABILITIES}  # as nvidia-smi topo -p2p takes them
 _STATUSES: Final = {
@@ -212,7 +213,7 @@ class SmiTopologyParser:
                 gpu.note(f"{P2P}{peer[1]}/{self._capability}", _STATUSES[level])
             elif level not in _STATUSES:
                 name = f"{ADAPTER}{column}" if peer is None else f"{PEER}{peer[1]}"
-                gpu.note(name, level)
+                gpu.note(name, _LEVELS_OF_OLD.get(level, level))
         after = self._row[len(self._columns) :]
         if _NUMA in self._after and len(after) > 1:
             # Nodes for memory of MIG instances follow: 0,3-9.

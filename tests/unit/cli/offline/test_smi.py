@@ -215,7 +215,7 @@ def test_what_outputs_say_of_gpus(tmp_path: Path, texts: tuple[str, ...], found:
         assert not any("nvlink --status" in line for line in report.not_read)
 
 
-LEGEND, WITH_NICS = map(file_of, ("topology-legend.txt", "topology.txt"))
+LEGEND, WITH_NICS, OLD = map(file_of, ("topology-legend.txt", "topology.txt", "topology-old.txt"))
 WITH_TABS = "\t\x1b[4mGPU0\tGPU1\tGPU2\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n" + "".join(
     f"GPU{own}\t{levels}\t{node}\t\tN/A\n"
     for own, levels, node in (
@@ -230,8 +230,8 @@ BROKEN = WITH_NICS.replace("    NIC0    CPU", "    NIC0\n    CPU").replace("    
 
 @pytest.mark.parametrize(
     "text",
-    [WITH_NICS, WITH_TABS, WITHOUT_ITS_FIRST_SPACES, BROKEN, "NVIDIA Topology: \n" + WITH_NICS],
-    ids=["adapters", "tabs and colors", "first spaces lost", "broken lines", "titled"],
+    [WITH_NICS, WITH_TABS, OLD, WITHOUT_ITS_FIRST_SPACES, BROKEN, "NVIDIA Topology: \n" + WITH_NICS],
+    ids=["adapters", "tabs and colors", "old", "first spaces lost", "broken lines", "titled"],
 )
 def test_how_gpus_reach_each_other_is_told(tmp_path: Path, text: str) -> None:
     report = report_on_text(tmp_path, f"$ nvidia-smi topo -m\n{text}{LEGEND}")
