@@ -168,7 +168,7 @@ class Scanner:
         self._end_log("")
         self._drop_empty()
         self._host.devices |= self._lspci.devices
-        # What is told of the driver is the first file's: the others are mostly rotated, and thus older.
+        # The first file's error counts: the others are mostly rotated, so older.
         self._host.driver_error = self._host.driver_error or self._driver_error
         if self._outside:
             self._host.outside |= dict.fromkeys(self._outside)
