@@ -109,10 +109,7 @@ def smi(*gpus: str, at: str = AT, driver: str = "580.95.05", attached: int | Non
 
 
 def of_real_files(cases: Callable[[Path], Iterable[Path]]) -> list[object]:
-    """Parameters from the folder of files of real machines, which is no part of the project.
-
-    None where it is absent: continuous integration tolerates no skip.
-    """
+    """Parameters from the captures of real machines, which are in no repository; in CI, None stands for them."""
     if FOLDER_OF_CAPTURES.is_dir():
         return [pytest.param(each, id=each.name) for each in cases(FOLDER_OF_CAPTURES)]
     reason = "the files of real machines are not here; GPU_TRIAGE_TEST_CAPTURES names their folder"

@@ -74,7 +74,7 @@ LINKS: Final[Mapping[str, tuple[Series, bool]]] = {
         False,
     ),
 }
-"""A link that never had all lanes, and whether it is told: not if all of its model and board have as many."""
+"""Links that never had all lanes, and whether a finding is expected: not if every such board has as many."""
 HOT = found("thermal.hw", *CONFIRMED)
 CASES: Final[Mapping[str, Series]] = {
     "a life": found("thermal.hw", (NAN, 5), (1, 10), (2, 20), (0, 20), (NAN, 5)),

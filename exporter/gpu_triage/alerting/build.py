@@ -52,7 +52,7 @@ def built(source: RuleSource, settings: Settings) -> tuple[BuiltGroup, ...]:
 
 
 def dashboard_link(rule: Alert) -> str:
-    """URL path of the Grafana dashboard about the alert's subject; the placeholder for the cluster's label is kept."""
+    """URL path of the alert's Grafana dashboard; the value of the cluster's label is left to Prometheus."""
     return macros()["dashboard_of_fleet" if rule.fleet else "dashboard_of_host"].replace("${uid}", rule.dashboard)
 
 

@@ -405,7 +405,7 @@ class Events:
 
 
 class LogReading(NamedTuple):
-    """All logs of a host; without lines if there are none."""
+    """The kernel logs of a host, merged; empty without any."""
 
     reference: float  # reference time for ages, in the host's wall clock
     until: str  # description of the reference time, for display

@@ -250,9 +250,12 @@ def _read_setting(setting: dict[str, Any]) -> Change:
 T = TypeVar("T")
 
 
-def _read(kind: type[T], table: dict[str, Any], **known: Any) -> T:
+_hints_of = cache(get_type_hints)
+
+
+def _read(kind: Callable[..., T], table: dict[str, Any], **known: Any) -> T:
     """Return a dataclass or named tuple with what is `known`, and the rest from the keys named like its fields."""
-    hints = get_type_hints(kind)
+    hints = _hints_of(kind)
     return kind(**known, **{name: _READERS[hints[name]](table, name) for name in hints.keys() - known.keys()})
 
 

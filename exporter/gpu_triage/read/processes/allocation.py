@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
+from gpu_triage.driver.nvml.session import Device
 from gpu_triage.machine import Holder, Moment, dra_name, index_name, minor_name
 from gpu_triage.read.gpu.identity import read_minor_number
 from gpu_triage.read.gpu.mig import read_mig_uuids
@@ -61,9 +62,8 @@ class AllocationCache:
         return latest is not None and at.monotonic - latest[0] <= self._fresh_for_seconds
 
 
-def names_of(inquiry: Inquiry) -> frozenset[str]:
-    """All names of the whole GPU in the data of schedulers (nvmlDeviceGetMinorNumber)."""
-    device, minor = inquiry.device, read_minor_number(inquiry)
+def names_of(device: Device, minor: int | None) -> frozenset[str]:
+    """All names of the whole GPU with this minor number in the data of schedulers."""
     by_minor = () if minor is None else (dra_name(minor), minor_name(minor))
     return frozenset({device.uuid, index_name(device.index), *by_minor})
 
@@ -71,26 +71,35 @@ def names_of(inquiry: Inquiry) -> frozenset[str]:
 class AllocationReader:
     def __init__(self) -> None:
         self._bound = Bound(MOST_ALLOCATIONS, "too_many_holders")
+        self._numbered: tuple[Device, int] | None = None
 
     def read(self, gpu: GpuRound) -> Allocations | None:
         """Holders of a GPU according to the latest data of kubelet and Slurm; empty if it is free, None if unknown.
 
-        Source: nvmlDeviceGetMigDeviceHandleByIndex.
+        Source: nvmlDeviceGetMinorNumber, nvmlDeviceGetMigDeviceHandleByIndex.
         """
         schedulers = [each for each in (gpu.machine.pods, gpu.machine.slurm) if each is not None]
         asked = [each.known(gpu.at) for each in schedulers]
         if not any(asked):
             return None
         instances = read_mig_uuids(gpu.inquiry).values() if mig_mode(gpu.inquiry) else ()
-        devices = {"": names_of(gpu.inquiry), **{uuid: frozenset({uuid}) for uuid in instances}}
+        names = names_of(gpu.inquiry.device, self._minor_number(gpu.inquiry))
+        devices = {"": names, **{uuid: frozenset({uuid}) for uuid in instances}}
         found = sorted(
             (uuid, holder)
-            for uuid, names in devices.items()
-            for holder in frozenset[Holder]().union(*(each.holders(names, gpu.at) for each in schedulers))
+            for uuid, own in devices.items()
+            for holder in frozenset[Holder]().union(*(each.holders(own, gpu.at) for each in schedulers))
         )
         if not found and not all(asked):
             return None  # the scheduler that did not answer may have allocated it
         return self._bound.kept(found, gpu.inquiry.failures)
+
+    def _minor_number(self, inquiry: Inquiry) -> int | None:
+        """The minor number, kept as long as the handle once it is known: without it, a GPU that is held looks free."""
+        if self._numbered is None or self._numbered[0] is not inquiry.device:
+            minor = read_minor_number(inquiry)
+            self._numbered = None if minor is None else (inquiry.device, minor)
+        return None if self._numbered is None else self._numbered[1]
 
 
 def render(reading: Allocations | None, gpu: GpuLabels) -> Iterator[Sample]:

@@ -14,6 +14,7 @@ from typing import Final
 from gpu_triage.driver.kernel.files import read_names
 from gpu_triage.errors import ConfigError, HostReadFailed
 from gpu_triage.machine import Holder, Moment, dra_name
+from gpu_triage.read.gpu.identity import read_minor_number
 from gpu_triage.read.gpu.mig import read_mig_uuids
 from gpu_triage.read.metrics.contract import GpuRound, HostCollector, HostRound
 from gpu_triage.read.metrics.metric import Tier
@@ -264,7 +265,7 @@ class WorkloadFinder:
 
     @cached_property
     def _whole_gpu(self) -> frozenset[str]:
-        return names_of(self._gpu.inquiry)
+        return names_of(self._gpu.inquiry.device, read_minor_number(self._gpu.inquiry))
 
     @cached_property
     def _mig_uuids(self) -> Mapping[tuple[int, int], str]:

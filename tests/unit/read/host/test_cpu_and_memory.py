@@ -273,7 +273,7 @@ def test_memory_of_nodes_is_told_apart_on_hosts_with_several(host: HostTree) -> 
     assert round_.failures == ["malformed"]
 
 
-# CXL memory has no CPUs either; and on a kernel before 5.10, nobody says what it is.
+# CXL memory has no CPUs either; kernels before 5.10 have no file that tells it from the memory of a GPU.
 CXL = {name: text for name, text in GH200.items() if "initiator" not in name}
 ONE_NODE = {"node0/cpulist": "0-3\n", "node0/meminfo": "Node 0 MemTotal: 5 kB\n"}
 OLD = {"proc/meminfo": "MemTotal: 1 kB\n", "proc/vmstat": "pgmajfault 1\n"}
