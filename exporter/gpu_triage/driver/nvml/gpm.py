@@ -42,39 +42,30 @@ _MOST_PERCENT: Final = 101
 """Slightly over 100 is possible: a rate is computed from two counters not read at exactly the same time."""
 
 
-class GpmMetrics:
-    """The request struct for a set of metrics; 19 kB, so it is reused. Not thread-safe."""
-
-    __slots__ = ("_ids", "_request")
-
-    def __init__(self, *ids: int) -> None:
-        self._ids = ids
-        self._request: Any = pynvml.c_nvmlGpmMetricsGet_t()
-
-    def between(self, inquiry: Inquiry, older: Any, newer: Any) -> Mapping[int, float]:
-        """Compute metrics between two samples by ID: ratios 0-1, or bytes per second for traffic."""
-        request = self._request
-        request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
-        request.numMetrics = len(self._ids)
-        request.sample1, request.sample2 = older, newer
-        for metric, wanted in zip(request.metrics, self._ids, strict=False):
-            metric.metricId = wanted
-            # Reset, so that an entry the driver does not write is not mistaken for the last round's answer.
-            metric.nvmlReturn = pynvml.NVML_ERROR_NO_DATA
-        if inquiry.ask_library("nvmlGpmMetricsGet", request, about=self._ids) is None:
-            return {}
-        values: dict[int, float] = {}
-        for metric, wanted in zip(request.metrics, self._ids, strict=False):
-            code = metric.nvmlReturn
-            if code == pynvml.NVML_SUCCESS:
-                value = _in_base_units(inquiry, wanted, metric.value)
-                if value is not None:
-                    values[wanted] = value
-            elif code in GPU_GONE:
-                raise GpuUnavailable(name_of(code), f"GPM metric {wanted}")
-            elif code not in _ABSENT:
-                inquiry.failures.append(name_of(code))
-        return values
+def _between(inquiry: Inquiry, metrics: tuple[int, ...], older: Any, newer: Any) -> Mapping[int, float]:
+    """Compute metrics between two samples by ID: ratios 0-1, or bytes per second for traffic."""
+    request: Any = pynvml.c_nvmlGpmMetricsGet_t()
+    request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
+    request.numMetrics = len(metrics)
+    request.sample1, request.sample2 = older, newer
+    for metric, wanted in zip(request.metrics, metrics, strict=False):
+        metric.metricId = wanted
+        # An entry that the driver does not write must not look like an answer of 0.
+        metric.nvmlReturn = pynvml.NVML_ERROR_NO_DATA
+    if inquiry.ask_library("nvmlGpmMetricsGet", request, about=metrics) is None:
+        return {}
+    values: dict[int, float] = {}
+    for metric, wanted in zip(request.metrics, metrics, strict=False):
+        code = metric.nvmlReturn
+        if code == pynvml.NVML_SUCCESS:
+            value = _in_base_units(inquiry, wanted, metric.value)
+            if value is not None:
+                values[wanted] = value
+        elif code in GPU_GONE:
+            raise GpuUnavailable(name_of(code), f"GPM metric {wanted}")
+        elif code not in _ABSENT:
+            inquiry.failures.append(name_of(code))
+    return values
 
 
 def _in_base_units(inquiry: Inquiry, metric: int, value: float) -> float | None:
@@ -93,7 +84,7 @@ class GpmMeter:
     two samples of the last round; 0 without two samples, or if the previous result was repeated.
     """
 
-    def __init__(self, metrics: GpmMetrics, max_gap_seconds: float, instance: int | None = None) -> None:
+    def __init__(self, metrics: tuple[int, ...], max_gap_seconds: float, instance: int | None = None) -> None:
         self._metrics = metrics
         self._max_gap_seconds = max_gap_seconds
         self._instance = instance
@@ -125,7 +116,7 @@ class GpmMeter:
         self._older, self._spare = sample, older
         self._sampled_at = clock.now().monotonic
         if older is not None and self._sampled_at - since <= self._max_gap_seconds:
-            self._last = self._metrics.between(inquiry, older, sample)
+            self._last = _between(inquiry, self._metrics, older, sample)
             self.spanned_seconds = self._sampled_at - since
         return self._last
 

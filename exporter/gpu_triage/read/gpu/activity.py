@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 
 from gpu_triage.driver.nvml import gpm as nvml_gpm
-from gpu_triage.driver.nvml.gpm import GpmMeter, GpmMetrics
+from gpu_triage.driver.nvml.gpm import GpmMeter
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.session import Device
 from gpu_triage.errors import DriverUnavailable, GpuUnavailable
@@ -270,7 +270,7 @@ class Gpm:
     A refusal is cached for `retry_seconds`; averages over more than `max_gap_seconds` are not reported.
     """
 
-    def __init__(self, metrics: GpmMetrics, max_gap_seconds: float, retry_seconds: float) -> None:
+    def __init__(self, metrics: tuple[int, ...], max_gap_seconds: float, retry_seconds: float) -> None:
         self._metrics = metrics
         self._max_gap_seconds = max_gap_seconds
         self._retry_seconds = retry_seconds
@@ -335,7 +335,7 @@ class Gpm:
 
 class GpmReader:
     def __init__(self, max_gap_seconds: float, retry_seconds: float) -> None:
-        self._gpm = Gpm(GpmMetrics(*_METRIC_IDS), max_gap_seconds, retry_seconds)
+        self._gpm = Gpm(_METRIC_IDS, max_gap_seconds, retry_seconds)
 
     def read(self, gpu: GpuRound) -> GpmReading:
         """Activity since the last round; empty before Hopper, in the first round, and without permission."""

@@ -1,16 +1,11 @@
 """Turn readings into samples: a field annotated with a metric is published as that metric."""
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from operator import attrgetter
-from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from gpu_triage.read.metrics.metric import Kind, MetricSpec, Sample
-
-_MOST_READINGS: Final = 4096
-"""Cached series by reading type and labels: more than a host with 16 GPUs has, not counting processes."""
-
-_MOST_KEYS: Final = 64  # how many stale keys of one mapping field may stay cached
 
 
 class Each:
@@ -20,74 +15,9 @@ class Each:
         self.attributes = attributes
 
 
-class _Series:
-    """One series with its last sample, which is reused while the value does not change.
-
-    Its values are `text` in an info or a state.
-    """
-
-    __slots__ = ("_labels", "_last", "_spec", "_text")
-
-    def __init__(self, spec: MetricSpec, labels: tuple[str, ...], *, text: bool) -> None:
-        self._spec, self._labels, self._text = spec, labels, text
-        self._last: tuple[Any, Sample] | None = None
-
-    def sample(self, value: Any) -> Sample:
-        last = self._last
-        if last is not None and last[0] == value:
-            return last[1]
-        spec = self._spec
-        if self._text and spec.kind is Kind.INFO:
-            sample = spec.sample(1, *self._labels, value)
-        elif self._text:
-            sample = spec.sample(spec.value_of(value), *self._labels)
-        elif last is None:
-            sample = spec.sample(value, *self._labels)
-        else:
-            sample = spec.next_sample(value, self._labels)
-        # Assigned atomically: another thread may render a reading of the same subject.
-        self._last = value, sample
-        return sample
-
-
-class _Keyed:
-    __slots__ = ("_labels", "_series", "_spec", "_text")
-
-    def __init__(self, spec: MetricSpec, labels: tuple[str, ...], *, text: bool) -> None:
-        self._spec, self._labels, self._text = spec, labels, text
-        self._series: dict[str | tuple[str, ...], _Series] = {}
-
-    def samples(self, values: Mapping[str | tuple[str, ...], Any]) -> Iterator[Sample]:
-        if len(self._series) > len(values) + _MOST_KEYS:
-            self._series = {}
-        known = self._series
-        for key, value in values.items():
-            series = known.get(key)
-            if series is None:
-                own = (key,) if isinstance(key, str) else key
-                series = known[key] = _Series(self._spec, (*self._labels, *own), text=self._text)
-            yield series.sample(value)
-
-
-class _Nested:
-    __slots__ = ("_attributes", "_labels")
-
-    def __init__(self, each: Each, labels: tuple[str, ...]) -> None:
-        self._attributes = each.attributes
-        self._labels = labels
-
-    def samples(self, readings: Any) -> Iterator[Sample]:
-        for reading in readings if isinstance(readings, tuple) else (readings,):
-            labels = list(self._labels)
-            for name in self._attributes:
-                value = getattr(reading, name)
-                labels += value if isinstance(value, tuple) else (str(value),)
-            yield from samples(reading, tuple(labels))
-
-
 def each(*attributes: str) -> Callable[[Any], Iterator[Sample]]:
     """Return a function that yields the samples of each of several readings, with these of its attributes as labels."""
-    return _Nested(Each(*attributes), ()).samples
+    return partial(_nested, Each(*attributes), labels=())
 
 
 def samples(reading: Any, labels: tuple[str, ...] = ()) -> Iterator[Sample]:
@@ -110,36 +40,55 @@ def samples(reading: Any, labels: tuple[str, ...] = ()) -> Iterator[Sample]:
     >>> list(samples(reading(None), ("0", "GPU-1")))
     []
     """
-    for of, series in _series_of(reading.__class__, labels):
-        value = of(reading)
-        if value is None:
-            continue
-        if isinstance(series, _Series):
-            yield series.sample(value)
-        else:
-            yield from series.samples(value)
+    for field in _published(reading.__class__):
+        value = field.value(reading)
+        if value is not None:
+            yield from field.render(field.spec, value, (*labels, *field.labels))
 
 
-_Published = _Series | _Keyed | _Nested
+def _one(spec: MetricSpec, value: Any, labels: tuple[str, ...]) -> Iterator[Sample]:
+    if not isinstance(value, str):
+        yield spec.sample(value, *labels)
+    elif spec.kind is Kind.INFO:
+        yield spec.sample(1, *labels, value)
+    else:
+        yield spec.sample(spec.value_of(value), *labels)
 
 
-@lru_cache(_MOST_READINGS)
-def _series_of(kind: type, labels: tuple[str, ...]) -> tuple[tuple[Callable[[object], Any], _Published], ...]:
-    return tuple((attrgetter(name), make((*labels, *more))) for name, more, make in _published(kind))
+def _by_key(spec: MetricSpec, values: Mapping[str | tuple[str, ...], Any], labels: tuple[str, ...]) -> Iterator[Sample]:
+    for key, value in values.items():
+        own = (key,) if isinstance(key, str) else key
+        yield from _one(spec, value, (*labels, *own))
+
+
+def _nested(spec: Each, readings: Any, labels: tuple[str, ...]) -> Iterator[Sample]:
+    for reading in readings if isinstance(readings, tuple) else (readings,):
+        own = list(labels)
+        for name in spec.attributes:
+            value = getattr(reading, name)
+            own += value if isinstance(value, tuple) else (str(value),)
+        yield from samples(reading, tuple(own))
+
+
+class _Field(NamedTuple):
+    """A published field of a reading type."""
+
+    value: Callable[[Any], Any]  # of a reading
+    render: Callable[..., Iterator[Sample]]  # given `spec`, the value and its labels
+    spec: MetricSpec | Each
+    labels: tuple[str, ...] = ()  # constant ones, after those of the reading
 
 
 @cache
-def _published(kind: type) -> tuple[tuple[str, tuple[str, ...], Callable[[tuple[str, ...]], _Published]], ...]:
-    """Published fields of a reading type, with their constant labels. Cached, because resolving annotations is slow."""
-    found: list[tuple[str, tuple[str, ...], Callable[[tuple[str, ...]], _Published]]] = []
+def _published(kind: type) -> tuple[_Field, ...]:
+    """Cached, because resolving annotations is slow."""
+    found = list[_Field]()
     for name, hint in get_type_hints(kind, include_extras=True).items():
         if get_origin(hint) is Annotated:
             value, spec, *labels = get_args(hint)
             if isinstance(spec, Each):
-                found.append((name, (), partial(_Nested, spec)))
+                found.append(_Field(attrgetter(name), _nested, spec))
             elif isinstance(spec, MetricSpec):
-                mapping = next((each for each in (value, *get_args(value)) if get_origin(each) is Mapping), None)
-                kinds = (value, *get_args(value)) if mapping is None else get_args(mapping)[1:]
-                make = partial(_Series if mapping is None else _Keyed, spec, text=str in kinds)
-                found.append((name, tuple(labels), make))
+                is_mapping = any(get_origin(each) is Mapping for each in (value, *get_args(value)))
+                found.append(_Field(attrgetter(name), _by_key if is_mapping else _one, spec, tuple(labels)))
     return tuple(found)
