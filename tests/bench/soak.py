@@ -1,13 +1,14 @@
 """Does memory stay flat? Exits with 1 if it grew.
 
 An hour of a bad night on a virtual clock, ten minutes of a real daemon that is scraped five times a second in every
-format, and meanwhile an hour of one with 16 GPUs, on whose host 24 processes start every second, GPUs and collectors
-fail in turn, MIG is switched and Xids come in storms.
+format, ten of one at rest and of one where processes come and go, and meanwhile an hour of one with 16 GPUs, on whose
+host 24 processes start every second, GPUs and collectors fail in turn, MIG is switched and Xids come in storms.
 """
 
 import gc
 import http.client
 import itertools
+import math
 import os
 import subprocess
 import sys
@@ -36,8 +37,6 @@ CHURN_SECONDS = 3600.0
 POINTS = 12
 ALLOWED_GROWTH_MIB = 1.5
 """Between the second quarter and the end. Less than a tenth of a leak of one series' text per scrape."""
-CHURN_GROWTH_MIB = 2.0
-"""Whatever comes and goes."""
 MOST_MIB = 64.0
 """A quarter of what the unit allows, and a third more than an undisturbed daemon takes."""
 
@@ -49,11 +48,8 @@ REQUESTS: tuple[tuple[str, dict[str, str]], ...] = (
     ("/", {}),
 )
 
-NEW_PER_SECOND = 24
-LIFE_SECONDS = 5
 FAULT_SECONDS = 10
 """How long a fault lasts, and how long there is none after it."""
-GPUS = 16
 XIDS_PER_SECOND = 20
 XID_SECONDS = 60
 """How often a storm of Xids begins; it lasts as long as a fault."""
@@ -76,10 +72,31 @@ FAULTS = (
 
 
 @dataclass(frozen=True, slots=True)
+class Load:
+    """What happens on a host."""
+
+    what: str
+    gpus: int
+    born: int  # processes that start each second, or with the first if they live on
+    life_seconds: float  # how long each of them lives
+    faults: tuple[str, ...] = ()  # in turn; storms of Xids come with them
+    growth_mib: float = ALLOWED_GROWTH_MIB
+    most_mib: float = MOST_MIB
+
+
+AT_REST = Load("64 processes", 8, 64, math.inf, most_mib=40.0)
+COMING_AND_GOING = Load("64 new processes a second", 8, 64, 5, most_mib=44.0)
+EVERYTHING = Load(
+    f"24 new processes a second, {len(FAULTS)} faults in turn, storms of Xids", 16, 24, 5, FAULTS, growth_mib=2.0
+)
+
+
+@dataclass(frozen=True, slots=True)
 class Soak:
     what: str
     mib: tuple[float, ...]  # resident memory at each of the points
     allowed_mib: float = ALLOWED_GROWTH_MIB
+    most_mib: float = MOST_MIB
 
     @property
     def growth_mib(self) -> float:
@@ -90,7 +107,7 @@ class Soak:
     @property
     def flat(self) -> bool:
         """Whether it neither grew nor took more than it may."""
-        return self.growth_mib <= self.allowed_mib and max(self.mib) <= MOST_MIB
+        return self.growth_mib <= self.allowed_mib and max(self.mib) <= self.most_mib
 
 
 def soak_virtual(seconds: float) -> Soak:
@@ -116,45 +133,46 @@ def soak_real(seconds: float) -> Soak:
     return Soak(f"{seconds / 60:.0f} minutes of the daemon, five requests a second", tuple(mib))
 
 
-def soak_churn(seconds: float) -> Soak:
-    """The daemon over the compiled driver, scraped once a second, on a host that never rests.
+def soak_alone(load: Load, seconds: float) -> Soak:
+    """The daemon over the compiled driver, with nothing simulated in its process, scraped once a second.
 
     The short-lived processes that look for lost GPUs are not counted.
     """
     mib: list[float] = []
     with tempfile.TemporaryDirectory() as directory:
-        host = StandIn(Path(directory), GPUS)
+        host = StandIn(Path(directory), load.gpus)
         with host.daemon() as daemon:
             requests = itertools.cycle(REQUESTS)
-            for at in churn(host, seconds):
+            for at in played(host, load, seconds):
                 path, headers = next(requests)
                 try:
                     daemon.ask(path, **headers)
                 except OSError as error:
                     # On a machine that is busy with other things an answer may take longer than the client waits.
-                    click.echo(f"churn {at:.0f} s: no answer, {error}", err=True)
+                    click.echo(f"{load.what}, {at:.0f} s: no answer, {error}", err=True)
                 if at >= seconds / POINTS * (len(mib) + 1):
                     mib.append(_resident(daemon.process.pid))
-    host_text = f"{seconds / 60:.0f} minutes of the daemon with {GPUS} GPUs"
-    what = f"{host_text}: {NEW_PER_SECOND} new processes a second, {len(FAULTS)} faults in turn, storms of Xids"
-    return Soak(what, tuple(mib), CHURN_GROWTH_MIB)
+    what = f"{seconds / 60:.0f} minutes of the daemon alone with {load.gpus} GPUs: {load.what}"
+    return Soak(what, tuple(mib), load.growth_mib, load.most_mib)
 
 
-def churn(host: StandIn, seconds: float) -> Iterator[float]:
+def played(host: StandIn, load: Load, seconds: float) -> Iterator[float]:
     """Start and end processes on the host's GPUs, while faults and storms of Xids come and go; yields once a second."""
     alive: deque[list[subprocess.Popen[bytes]]] = deque()
     began = time.monotonic()
     try:
         for second in range(round(seconds)):
-            alive.append([subprocess.Popen(["sleep", "60"]) for _ in range(NEW_PER_SECOND)])
-            if len(alive) > LIFE_SECONDS:
+            if not alive or load.life_seconds < math.inf:
+                alive.append([subprocess.Popen(["sleep", "3600"]) for _ in range(load.born)])
+            if len(alive) > load.life_seconds:
                 _end(alive.popleft())
             pids = [process.pid for born in alive for process in born]
             lines = [f"gpu {gpu} pids {' '.join(map(str, pids[gpu :: host.gpus]))}" for gpu in range(host.gpus)]
             turn, since = divmod(second, 2 * FAULT_SECONDS)
-            if since < FAULT_SECONDS:
-                lines.append(FAULTS[turn % len(FAULTS)])
-            host.replace(*lines, *_xids(second, host.gpus))
+            if load.faults:
+                lines += [load.faults[turn % len(load.faults)]] if since < FAULT_SECONDS else []
+                lines += _xids(second, host.gpus)
+            host.replace(*lines)
             time.sleep(max(0.0, began + second + 1 - time.monotonic()))
             yield time.monotonic() - began
     finally:
@@ -208,10 +226,12 @@ def _row(soak: Soak) -> dict[str, str]:
 def main(share: float, *, to_screen: bool) -> None:
     # As the daemon does, which the first soak has not.
     keep_memory_flat()
-    with ThreadPoolExecutor(1) as pool:
-        virtual = soak_virtual(VIRTUAL_SECONDS * share)
-        # Each is a process of its own.
+    virtual = soak_virtual(VIRTUAL_SECONDS * share)
+    # Each is a process of its own.
+    with ThreadPoolExecutor() as pool:
         real = pool.submit(soak_real, REAL_SECONDS * share)
-        soaks = [virtual, soak_churn(CHURN_SECONDS * share), real.result()]
+        longer = pool.submit(soak_alone, EVERYTHING, CHURN_SECONDS * share)
+        alone = [soak_alone(load, REAL_SECONDS * share) for load in (AT_REST, COMING_AND_GOING)]
+        soaks = [virtual, real.result(), *alone, longer.result()]
     report("soak", [conditions(), "", *table(map(_row, soaks))], to_screen=to_screen)
     sys.exit(0 if all(soak.flat for soak in soaks) else 1)
