@@ -96,15 +96,16 @@ def _sources() -> tuple[RuleSource, ...]:
 
 def _group(group: Group) -> BuiltGroup:
     rules = tuple(_recording(rule) if isinstance(rule, RecordingRule) else _alert(rule) for rule in group.rules)
-    return BuiltGroup(group.name, group.interval, group.about, rules)
+    return group, rules
 
 
 def _recording(rule: RecordingRule) -> BuiltRule:
-    fields: dict[str, str | Fields] = {"record": rule.name, "expr": rule.expr, "labels": rule.labels}
-    return BuiltRule(rule.about, fields)
+    fields: dict[str, str | Fields] = {"record": rule.name, "expr": rule.expr}
+    return BuiltRule(rule.about, fields | ({"labels": rule.labels} if rule.labels else {}))
 
 
 def _alert(rule: Alert) -> BuiltRule:
+    thresholds = {name: plain(each.value) for name, each in rule.thresholds.items()}
     fields: dict[str, str | Fields] = {
         "alert": rule.name,
         "key": rule.key,
@@ -112,7 +113,7 @@ def _alert(rule: Alert) -> BuiltRule:
         **({} if rule.enabled else {"enabled": "false"}),
         **({"scope": "fleet"} if rule.fleet else {}),
         **({"unreachable": "true"} if rule.unreachable else {}),
-        "thresholds": {name: plain(each.value) for name, each in rule.thresholds.items()},
+        **({"thresholds": thresholds} if thresholds else {}),
         "expr": rule.expr,
         **({"for": rule.hold} if rule.hold else {}),
         **({"keep_firing_for": rule.keep} if rule.keep else {}),

@@ -6,6 +6,7 @@ The series are those used by the dashboards, the fleet commands and the rules.
 import json
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -130,9 +131,9 @@ def _drift() -> str:
     """The rule alone, as in rules/, for a server with the series of all hosts."""
     groups = (group for source in shipped_sources() for group in built(source, DEFAULTS))
     (found,) = (
-        group._replace(about="", rules=(rule,))
-        for group in groups
-        for rule in group.rules
+        (replace(group, about=""), (rule,))
+        for group, rules in groups
+        for rule in rules
         if rule.fields.get("alert") == DRIFT_ALERT
     )
     about = (

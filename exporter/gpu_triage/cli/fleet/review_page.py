@@ -11,7 +11,7 @@ from statistics import fmean, linear_regression
 from typing import Any, Final, NamedTuple
 
 from gpu_triage import __version__
-from gpu_triage.alerting.gpu_hours import GPU_HOURS
+from gpu_triage.alerting.macros import GPU_HOURS
 from gpu_triage.cli.fleet.fleet_view import HostKey
 from gpu_triage.cli.fleet.job_pace import job_name
 from gpu_triage.cli.fleet.review import DAY_SECONDS, MOST_ROWS, PENDING, ByDay, Prices, Review, total

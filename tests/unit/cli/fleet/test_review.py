@@ -19,7 +19,7 @@ from tests.dashboards.grafana import column_title, substitute, targets, title_of
 from tests.e2e.processes import prometheus
 from tests.html_elements import Elements
 
-from gpu_triage.alerting.gpu_hours import GPU_HOURS
+from gpu_triage.alerting.macros import GPU_HOURS
 from gpu_triage.cli.fleet.fleet_view import Selection
 from gpu_triage.cli.fleet.prometheus import HttpConfig, PrometheusClient, Series
 from gpu_triage.cli.fleet.review import DAY_SECONDS, SECTIONS, Prices, Review, Sums, review, table_queries
