@@ -200,16 +200,22 @@ class HttpServer:
     def __init__(self, url: str, config: HttpConfig, timeout_seconds: float, option: str = "--prometheus") -> None:
         parts = _parts(url, option)
         self.url = url.rstrip("/")
-        self._host, self._port, self._https = parts.hostname or "", parts.port, parts.scheme == "https"
+        self._https = parts.scheme == "https"
+        port = http.client.HTTPS_PORT if self._https else http.client.HTTP_PORT
+        self._address = parts.hostname or "", parts.port or port
         self._path = parts.path.rstrip("/")
         self._config = config
         self._timeout_seconds = timeout_seconds
 
     def send(self, method: str, path: str, body: bytes = b"", kind: str = "") -> tuple[int, bytes]:
         """Send a request with a body of this content type, if any; returns status and answer."""
-        connection = self._connection()
+        connection = http.client.HTTPConnection(*self._address, timeout=self._timeout_seconds)
         try:
             with ended_after(connection, self._timeout_seconds):
+                connection.connect()
+                if self._https:  # to a host with a certificate that may be for a different name
+                    name = self._config.server_name or self._address[0]
+                    connection.sock = self._config.tls.wrap_socket(connection.sock, server_hostname=name)
                 connection.putrequest(method, self._path + path)
                 if kind:
                     connection.putheader("Content-Type", kind)
@@ -235,13 +241,6 @@ class HttpServer:
             raise PrometheusUnavailable(f"{self.url} does not answer: {error or type(error).__name__}") from error
         finally:
             connection.close()
-
-    def _connection(self) -> http.client.HTTPConnection:
-        port = self._port or (http.client.HTTPS_PORT if self._https else http.client.HTTP_PORT)
-        if not self._https:
-            return http.client.HTTPConnection(self._host, port, timeout=self._timeout_seconds)
-        name = self._config.server_name or self._host
-        return _TlsConnection(self._host, port, self._timeout_seconds, name, self._config.tls)
 
 
 class PrometheusClient(HttpServer):
@@ -330,19 +329,6 @@ class PrometheusClient(HttpServer):
         if self._method == "GET":
             return self.send("GET", f"{target}?{body}")
         return self.send("POST", target, body.encode("ascii"), "application/x-www-form-urlencoded")
-
-
-class _TlsConnection(http.client.HTTPConnection):
-    """HTTPS to a host with a certificate that may be for a different name."""
-
-    def __init__(self, host: str, port: int, timeout: float, server_name: str, context: ssl.SSLContext) -> None:
-        super().__init__(host, port, timeout=timeout)
-        self._server_name = server_name
-        self._tls = context
-
-    def connect(self) -> None:
-        super().connect()
-        self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._server_name)
 
 
 def _remarks(document: dict[str, Any]) -> Iterator[object]:

@@ -179,8 +179,7 @@ def test_nobody_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     assert "Connection refused" in _refused(PrometheusClient(f"http://127.0.0.1:{port}", HttpConfig(), 1))
-    without_port = PrometheusClient("http://[::1]", HttpConfig(), 5)._connection()
-    assert (without_port.host, without_port.port) == ("::1", 80)
+    assert PrometheusClient("http://[::1]", HttpConfig(), 5)._address == ("::1", 80)
 
 
 @pytest.mark.parametrize("bytes_between", [b"", b"x"])
