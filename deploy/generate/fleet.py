@@ -15,9 +15,9 @@ from gpu_triage.alerting.files import to_yaml
 from gpu_triage.alerting.rule_source import RecordingRule
 from gpu_triage.alerting.settings import DEFAULTS
 from gpu_triage.alerting.shipped import shipped_sources
-from gpu_triage.cli.fleet.fleet_view import Selection, queries
+from gpu_triage.cli.fleet.fleet_view import Selection, offender_query, queries
 from gpu_triage.cli.fleet.job_pace import slow_queries
-from gpu_triage.cli.fleet.review import daily_queries, offender_query, table_queries
+from gpu_triage.cli.fleet.review import daily_queries, table_queries
 from gpu_triage.cli.job import job_facts
 from gpu_triage.cli.job.job_runs import JobKey, Kind, Run
 from gpu_triage.read.registry import METRICS
