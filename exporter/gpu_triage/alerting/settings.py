@@ -34,21 +34,8 @@ KEPT_LABELS: Final = (*RESERVED_LABELS, "drill", "workload")
 
 RESERVED_ANNOTATIONS: Final = ("summary", "description", "runbook_url", "dashboard_uid", "dashboard_url")
 
-FLEET_HOSTS: Final = (3.0, 10000.0)
-FLEET_SHARE: Final = (0.01, 1.0)
-"""Lowest and highest values of these settings."""
-
 MOST_LABELS: Final = 32
 MOST_CHARACTERS: Final = 256
-
-LABEL_NAME: Final = "^[a-zA-Z][a-zA-Z0-9_]{0,63}$"
-TEXT: Final = r"^[^\x00-\x1f{}]+$"
-"""Pattern for label and annotation values: no control characters, and no braces as in templates and placeholders."""
-
-JOB: Final = r"^([^$\x00-\x1f]|\$+[^${\x00-\x1f])*\$*$"  # a regular expression that can't contain a placeholder
-GRAFANA_URL: Final = r"^https?://[^\s{}]+$"
-RUNBOOK_URL: Final = r"^(https?://([^\s{}]|\{\{ ?\$labels\.[a-zA-Z_][a-zA-Z0-9_]* ?\}\})+)?$"
-"""The URL may contain labels, such as ``{{ $labels.instance }}``; it may be empty."""
 
 DURATION: Final = "^([0-9]{1,2}d)?([0-9]{1,3}h)?([0-9]{1,5}m)?([0-9]{1,6}s)?$"
 """A duration in Prometheus' syntax (``30s``, ``1h30m``); also matches the empty text, which is rejected separately."""
@@ -70,21 +57,28 @@ def _parse_job(text: str) -> str:
     return text
 
 
-_A_JOB: Final = f"a regular expression of at most {MOST_CHARACTERS} characters, such as .*gpu-triage.*"
-_A_TEXT: Final = f"one line of at most {MOST_CHARACTERS} characters without braces"
+LABEL_NAME: Final = "^[a-zA-Z][a-zA-Z0-9_]{0,63}$"
 _A_NAME: Final = "a name that begins with a letter and has only letters, digits and underscores"
-_A_WIKI: Final = (
-    "the address that the runbooks are below, such as https://wiki.example.org/runbooks; "
-    "of templates it may hold {{ $labels.instance }} and other labels; empty for none"
-)
-_A_GRAFANA: Final = "Grafana's address, such as https://grafana.example.org"
+_LabelName = Annotated[str, Pattern(LABEL_NAME, _A_NAME), AtMost(MOST_CHARACTERS)]
+_LabelNames = Annotated[tuple[_LabelName, ...], AtMost(MOST_LABELS)]
 
+# No control characters, and no braces as in templates and placeholders.
+_A_TEXT: Final = f"one line of at most {MOST_CHARACTERS} characters without braces"
+LabelText = Annotated[str, Pattern(r"^[^\x00-\x1f{}]+$", _A_TEXT), AtMost(MOST_CHARACTERS)]
+
+# A regular expression that can't contain a placeholder.
+_A_JOB: Final = f"a regular expression of at most {MOST_CHARACTERS} characters, such as .*gpu-triage.*"
+_JOB: Final = Pattern(r"^([^$\x00-\x1f]|\$+[^${\x00-\x1f])+\$*$", _A_JOB)
+_Job = Annotated[str, _JOB, AtMost(MOST_CHARACTERS), Parsed(_parse_job)]
+
+# The URL may contain labels, such as ``{{ $labels.instance }}``; it may be empty.
+_RUNBOOKS: Final = Pattern(
+    r"^(https?://([^\s{}]|\{\{ ?\$labels\.[a-zA-Z_][a-zA-Z0-9_]* ?\}\})+)?$",
+    "the address that the runbooks are below, such as https://wiki.example.org/runbooks; "
+    "of templates it may hold {{ $labels.instance }} and other labels; empty for none",
+)
+_GRAFANA: Final = Pattern(r"^https?://[^\s{}]+$", "Grafana's address, such as https://grafana.example.org")
 _WITHOUT_SLASH: Final = Parsed(lambda text: text.rstrip("/"))
-_Job = Annotated[str, Pattern(f"(?=.){JOB}", _A_JOB), AtMost(MOST_CHARACTERS), Parsed(_parse_job)]
-_LabelText = Annotated[str, Pattern(TEXT, _A_TEXT), AtMost(MOST_CHARACTERS)]
-_LabelName = Annotated[str, Pattern(LABEL_NAME, _A_NAME)]
-_GrafanaUrl = Annotated[str, Pattern(GRAFANA_URL, _A_GRAFANA), AtMost(MOST_CHARACTERS), _WITHOUT_SLASH]
-_RunbookUrl = Annotated[str, Pattern(RUNBOOK_URL, _A_WIKI), AtMost(MOST_CHARACTERS), _WITHOUT_SLASH]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +86,22 @@ class Settings:
     job: _Job = ".*gpu-triage.*"  # a regular expression that matches the full name of the exporters' scrape jobs
     cluster_label: _LabelName = "cluster"  # target label that identifies the cluster
     # Labels that identify replicas of a Prometheus server, for a ruler that reads from all of them.
-    replica_labels: Annotated[tuple[_LabelName, ...], AtMost(MOST_LABELS)] = ()
+    replica_labels: _LabelNames = ()
     # Additional target labels that alerts about a GPU or host keep, for routing.
-    routing_labels: tuple[str, ...] = ()
+    routing_labels: _LabelNames = ()
     # Base URL of the runbooks; by default, those served by the affected exporter, or by another if that one is down.
     # "" if readers can reach no exporter.
-    runbook_base_url: _RunbookUrl = "http://{{ $labels.instance }}/runbooks"
+    runbook_base_url: Annotated[str, _RUNBOOKS, AtMost(MOST_CHARACTERS), _WITHOUT_SLASH] = (
+        "http://{{ $labels.instance }}/runbooks"
+    )
     # Command that prints the runbook named after it, for alerts without a URL.
-    runbook_command: _LabelText = "gpu-triage explain"
-    grafana_base_url: _GrafanaUrl = ""  # URL of Grafana; "" for no dashboard links
+    runbook_command: LabelText = "gpu-triage explain"
+    # URL of Grafana; "" for no dashboard links.
+    grafana_base_url: Annotated[str, _GRAFANA, AtMost(MOST_CHARACTERS), _WITHOUT_SLASH] = ""
     # How many hosts, or which share of the targets of a job (and at least three), make one incident of a fleet if the
     # same fault begins on them within 30 minutes.
-    fleet_hosts: Annotated[float, Range(*FLEET_HOSTS)] = 10
-    fleet_share: Annotated[float, Range(*FLEET_SHARE)] = 0.25
+    fleet_hosts: Annotated[float, Range(3, 10_000)] = 10
+    fleet_share: Annotated[float, Range(0.01, 1)] = 0.25
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     alerts: Mapping[str, Alert] = field(default_factory=dict)  # those with settings of their own, by key
@@ -238,7 +235,7 @@ def _document(alerts: Mapping[str, Alert], target_labels: tuple[str, ...]) -> Ke
 
 def _texts(reserved: tuple[str, ...]) -> Any:
     name = Annotated[_LabelName, Parsed(_parse_unless(reserved, "belongs to the rules; choose another name"))]
-    return Annotated[dict[name, _LabelText], AtMost(MOST_LABELS)]
+    return Annotated[dict[name, LabelText], AtMost(MOST_LABELS)]
 
 
 def _alert(alert: Alert, labels: Any) -> Keyed:
