@@ -99,13 +99,13 @@ def queries(selection: Selection) -> Mapping[str, str]:
     """The queries about a fleet by name.
 
     down, exporters: targets with failing and with successful scrapes.
-    findings, host_findings: start time of each present finding; states, host_states: their states.
+    findings, states: of GPUs and hosts; when each present finding began, or if only dcgm-exporter's metrics tell of it,
+    when it was first recorded, at most a day ago; and their states.
     accepted: until when a finding is accepted.
     gpus, allocated, processes: identity and owners of the GPUs on hosts with a verdict other than keep.
     incidents: by board, over the last 30 days.
     maintenance: when it ends; by the rules also of hosts that are not scraped, and of cordoned nodes, without reason.
-    dcgm, dcgm_findings: hosts that only dcgm-exporter watches, by the rules of compat/dcgm.yml; when each finding was
-    first recorded, at most a day ago.
+    dcgm: hosts that only dcgm-exporter watches, by the rules of compat/dcgm.yml.
     """
     where, dcgm = str(selection), selection.with_matcher(_FROM_DCGM)
     verdict = f"{judgment.GPU_HOST_VERDICT.name}{where}"
@@ -127,6 +127,9 @@ def queries(selection: Selection) -> Mapping[str, str]:
         behind = f"max by ({HOST_LABELS}) (timestamp({time}) - {time})"
         return f"({reported} + {_ON_HOST} group_left () {behind}) or {reported} or {last(timestamps)}"
 
+    began = judgment.GPU_FINDING_SINCE_TIMESTAMP_SECONDS, judgment.GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS
+    states = judgment.GPU_FINDING, judgment.GPU_HOST_FINDING
+    recorded = (f"min_over_time(timestamp({spec.name}{dcgm})[1d:1m])" for spec in states)
     build = f"{exporter_health.GPU_EXPORTER_BUILD_INFO.name}{where}"
     ours = selection.with_matcher('job=~".*gpu-triage.*"')
     planned = f"{GPU_HOST_MAINTENANCE_UNTIL_TIMESTAMP_SECONDS.name}{where}"
@@ -138,19 +141,13 @@ def queries(selection: Selection) -> Mapping[str, str]:
         "host_verdicts": f"{verdict} or {unscraped}",
         "verdicts": now_or_last(judgment.GPU_VERDICT),
         "bottlenecks": now_or_last(judgment.GPU_BOTTLENECK),
-        "findings": since(judgment.GPU_FINDING_SINCE_TIMESTAMP_SECONDS),
-        "host_findings": since(judgment.GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS),
-        "states": now_or_last(judgment.GPU_FINDING),
-        "host_states": now_or_last(judgment.GPU_HOST_FINDING),
+        "findings": " or ".join((*map(since, began), *recorded)),
+        "states": " or ".join(map(now_or_last, states)),
         "accepted": now_or_last(judgment.GPU_FINDING_ACCEPTED_UNTIL_TIMESTAMP_SECONDS),
-        "gpus": (f"group by ({GPU_LABELS}, name, serial) ({to_look_at(GPU_INFO)} or {GPU_INFO.name}{dcgm})"),
+        "gpus": f"group by ({GPU_LABELS}, name, serial) ({to_look_at(GPU_INFO)} or {GPU_INFO.name}{dcgm})",
         "allocated": f"({to_look_at(GPU_ALLOCATED)}) == 1",
         "processes": to_look_at(GPU_PROCESS_OWNER_INFO),
         "dcgm": f"group by ({HOST_LABELS}) ({GPU_UP.name}{dcgm})",
-        "dcgm_findings": " or ".join(
-            f"min_over_time(timestamp({spec.name}{dcgm})[1d:1m])"
-            for spec in (judgment.GPU_FINDING, judgment.GPU_HOST_FINDING)
-        ),
         "maintenance": f"{planned} or last_over_time({planned}[{_REMEMBERED}]) and {_ON_HOST} {until} or {until}",
         "incidents": offender_query(selection, "5m"),
     }
@@ -394,11 +391,11 @@ def _gpus(answers: QueryResults) -> defaultdict[HostKey, list[FleetGpu]]:
 
 def _findings(answers: QueryResults) -> defaultdict[HostKey, list[FleetFinding]]:
     states: dict[FindingKey, float] = {}
-    for series in (*answers["states"], *answers["host_states"]):
+    for series in answers["states"]:
         key = finding_key(series)
         states[key] = max(series.value, states.get(key, State.ENDED))
     began: dict[FindingKey, float] = {}
-    for series in (*answers["findings"], *answers["host_findings"], *answers["dcgm_findings"]):
+    for series in answers["findings"]:
         key = finding_key(series)
         if states.get(key, State.ENDED) != State.ENDED:
             began[key] = min(series.value, began.get(key, series.value))
