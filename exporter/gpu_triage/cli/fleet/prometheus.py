@@ -253,20 +253,15 @@ class PrometheusClient(HttpServer):
 
     def now(self) -> float:
         """The server's own clock, in Unix seconds."""
-        data = self._ask("query", {"query": "time()"})
-        try:
-            # VictoriaMetrics has no scalars: it responds with a vector of one series.
-            scalar = data["result"][0]["value"] if data["resultType"] == "vector" else data["result"]
-            seconds = float(scalar[1])
-        except _OTHER_SHAPE as error:
-            raise self._junk("no time") from error
-        if not 0 <= seconds <= LATEST_SECONDS:
+        found = self.at("vector(time())")
+        if not found or not 0 <= found[0].value <= LATEST_SECONDS:
             raise self._junk("no time")
-        return seconds
+        return found[0].value
 
-    def at(self, query: str, seconds: float) -> list[Series]:
-        data = self._ask("query", {"query": query, "time": f"{seconds:.3f}"})
-        return self._series(data, "vector", lambda each: [each["value"]])
+    def at(self, query: str, seconds: float | None = None) -> list[Series]:
+        """Run an instant query at a Unix time, or now."""
+        parameters = {"query": query} | ({} if seconds is None else {"time": f"{seconds:.3f}"})
+        return self._series(self._ask("query", parameters), "vector", lambda each: [each["value"]])
 
     def over(self, query: str, start: float, end: float, step_seconds: float) -> list[Series]:
         """Run a range query between two Unix times, inclusive."""

@@ -189,7 +189,7 @@ class Review:
     gpus: ByDay  # most GPUs seen at once
     totals: Mapping[str, ByDay]  # by the names of `total_queries`
     before: Mapping[str, float]  # the same of the period before; empty unless each of its days was recorded
-    held_back: Mapping[str, ByDay]  # hours by bottleneck class, in the playbook's order of severity
+    held_back: Mapping[str, ByDay]  # hours by bottleneck class, in the playbook's order of severity; 0 if only observed
     tables: Mapping[str, Sums]  # by the names of `SECTIONS`
     offenders: tuple[RepeatOffender, ...]  # boards with recurring incidents
     decisions: tuple[Decision, ...]  # of operators, the latest first
@@ -283,18 +283,18 @@ def _reviewed(
     found = {name: client.over(query, midnights[0], end, DAY_SECONDS) for name, query in daily.items()}
     observed = {round(at) for each in found["observed"] for at, _ in each.samples}
 
-    def one(name: str) -> ByDay:
+    def by_day(series: Sequence[Series], otherwise: float | None = None) -> ByDay:
         """Nothing of a day that was not observed: its peak would be of a minute that looks back on the day before."""
-        days = _by_day(found[name][0], midnights) if found.get(name) else (None,) * len(midnights)
-        return tuple(value if round(at) in observed else None for at, value in zip(midnights, days, strict=True))
+        values = {round(at): value for each in series for at, value in each.samples}
+        return tuple(values.get(round(at), otherwise) if round(at) in observed else None for at in midnights)
 
-    held = {each.labels["class"]: _by_day(each, midnights) for each in found["held back"]}
+    held = {each.labels["class"]: by_day([each], otherwise=0.0) for each in found["held back"]}
     return Review(
         source=client.url,
         selection=str(selection),
         end=end,
-        gpus=one("gpus"),
-        totals={name: one(name) for name in total_queries("", "")},
+        gpus=by_day(found["gpus"]),
+        totals={name: by_day(found.get(name, [])) for name in total_queries("", "")},
         before={},
         held_back={name: held[name] for name in BOTTLENECK_CLASSES if name in held},
         tables={name: _table(client, name, tables.get(name, {}), end) for name in SECTIONS},
@@ -303,11 +303,6 @@ def _reviewed(
         warnings=tuple(client.warnings),
         step_seconds=step_seconds,
     )
-
-
-def _by_day(series: Series, midnights: Sequence[float]) -> ByDay:
-    values = {round(at): value for at, value in series.samples}
-    return tuple(values.get(round(midnight)) for midnight in midnights)
 
 
 def _offenders(client: PrometheusClient, selection: Selection, end: float, window: str) -> tuple[RepeatOffender, ...]:

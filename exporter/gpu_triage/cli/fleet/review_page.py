@@ -471,18 +471,11 @@ def _plots(review: Review) -> Iterator[str]:
         Band("not used", "f-seen", _difference(review.observed, totals["used"])),
     ]
     yield plot("GPU hours observed", "h", review.days, used)
-    met = [(name, values) for name, values in review.held_back.items() if any(values)]
-    held = [Band(name, f"c-{name}", _zero_if_seen(values, review.observed)) for name, values in met]
+    held = [Band(name, f"c-{name}", values) for name, values in review.held_back.items() if any(values)]
     yield plot("GPU hours held back, by bottleneck", "h", review.days, held)
     idle = [Band("idle", "f-idle", totals["idle"])]
     yield plot("GPU hours idle while allocated", "h", review.days, idle)
     yield plot("Energy", "kWh", review.days, [Band("GPUs", "f-energy", totals["energy"])])
-
-
-def _zero_if_seen(values: ByDay, observed: ByDay) -> ByDay:
-    """Held-back hours of a class, with 0 on observed days without a series."""
-    pairs = zip(values, observed, strict=True)
-    return tuple(0.0 if value is None and seen is not None else value for value, seen in pairs)
 
 
 def _difference(whole: ByDay, part: ByDay) -> ByDay:
