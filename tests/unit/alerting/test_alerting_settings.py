@@ -162,6 +162,7 @@ def test_without_an_address_every_alert_has_the_command_that_prints_its_runbook(
 
 
 WRONG = {
+    "runbook_command": [f"runbook_command: {'x' * 257}"],
     **yaml.safe_load(Path(__file__).with_name("wrong_settings.yml").read_bytes()),
     f"alerts.{WITH_THRESHOLD.key}.thresholds.{THRESHOLD}": [
         f"alerts: {{{WITH_THRESHOLD.key}: {{thresholds: {{{THRESHOLD}: '{value}'}}}}}}"
@@ -272,10 +273,11 @@ def test_rules_and_dashboards_are_written(out: Path, repository: Path, capsys: p
     out.parent.mkdir()
     assert rules(out) == 0
     files = written(out)
-    assert {name for name in files if name.startswith("rules/")} == {f"rules/{name}" for name in rule_files()}
     assert files["alertmanager-inhibit.yml"] == inhibitions()
-    for path in every((repository / "dashboards").glob("*.json")):
-        assert files[f"dashboards/{path.name}"] == path.read_text(encoding="utf-8")
+    shipped = [*(repository / "rules").rglob("*.yml"), *(repository / "dashboards").glob("*.json")]
+    assert len(files) == len(shipped) + 1
+    for path in every(shipped):
+        assert files[path.relative_to(repository).as_posix()] == path.read_text(encoding="utf-8")
     said = capsys.readouterr()
     assert f"wrote {len(files)} files to {out}" in said.out
     assert said.err == ""
