@@ -384,6 +384,7 @@ def test_the_page_is_complete_has_no_script_and_loads_nothing(found: Review) -> 
     assert "GPU capacity review, 2026-01-10 to 2026-01-14" in text
     assert "Data for 4 of 5 days" in text
     assert "2026-01-11: no data" in text
+    assert "<title>2026-01-12: not used 30</title>" in text
     assert text.count("no data</title>") == 4  # one day in each plot
     assert text.count('class="plot"') == 4
     assert "&lt;b&gt;|speech" in text
