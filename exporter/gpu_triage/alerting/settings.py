@@ -1,7 +1,7 @@
 """User settings for the rules: read from a YAML file, or printed with their defaults."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from string import Template
 from typing import Annotated, Any, Final, Literal, get_args, get_type_hints
@@ -182,13 +182,15 @@ def _alert_defaults(alert: Alert) -> Iterator[str]:
         yield f"      {name}: {plain(each.value)}"
 
 
-def _parse_unless(kept: tuple[str, ...], problem: str) -> Callable[[str], str]:
-    def name(text: str) -> str:
-        if text in kept:
-            raise ValueError(problem)
-        return text
+def _refuse(problem: str, names: Collection[str] | None = None) -> Callable[[Any], Any]:
+    """A parser that accepts nothing, or if there are names, everything else."""
 
-    return name
+    def parse(written: Any) -> Any:
+        if names is None or written in names:
+            raise ValueError(problem)
+        return written
+
+    return parse
 
 
 def _parse_hold(text: str) -> str:
@@ -198,16 +200,6 @@ def _parse_hold(text: str) -> str:
     if length > _LONGEST_HOLD_DAYS * _UNITS["d"]:
         raise ValueError(f"the longest is {_LONGEST_HOLD_DAYS}d")
     return text
-
-
-def _refuse_judged(code: str) -> Callable[[Any], Any]:
-    def refuse(_written: Any) -> Any:
-        raise ValueError(
-            f"the exporter decides this; set judge.{code} in its configuration "
-            "(gpu-triage judge --print-config lists what there is)"
-        )
-
-    return refuse
 
 
 def _target_labels(document: Any) -> tuple[str, ...]:
@@ -222,7 +214,7 @@ def _target_labels(document: Any) -> tuple[str, ...]:
 def _document(alerts: Mapping[str, Alert], target_labels: tuple[str, ...]) -> Keyed:
     labels = _texts((*RESERVED_LABELS, *target_labels))
     kept = "alerts have this label anyway, or it belongs to the rules; leave it out"
-    routing = Annotated[_LabelName, Parsed(_parse_unless((*KEPT_LABELS, *target_labels), kept))]
+    routing = Annotated[_LabelName, Parsed(_refuse(kept, (*KEPT_LABELS, *target_labels)))]
     by_alert = {key: _alert(alert, labels) for key, alert in alerts.items()}
     dynamic = {
         "routing_labels": Annotated[tuple[routing, ...], AtMost(MOST_LABELS)],
@@ -234,14 +226,17 @@ def _document(alerts: Mapping[str, Alert], target_labels: tuple[str, ...]) -> Ke
 
 
 def _texts(reserved: tuple[str, ...]) -> Any:
-    name = Annotated[_LabelName, Parsed(_parse_unless(reserved, "belongs to the rules; choose another name"))]
+    name = Annotated[_LabelName, Parsed(_refuse("belongs to the rules; choose another name", reserved))]
     return Annotated[dict[name, LabelText], AtMost(MOST_LABELS)]
 
 
 def _alert(alert: Alert, labels: Any) -> Keyed:
     settings = {"enabled": bool, "severity": _Severity, "labels": labels}
     if alert.codes:
-        refuse = _refuse_judged(alert.codes[0])
+        refuse = _refuse(
+            f"the exporter decides this; set judge.{alert.codes[0]} in its configuration "
+            "(gpu-triage judge --print-config lists what there is)"
+        )
         thresholds = Annotated[Any, Parsed(refuse, written=dict[str, str])]
         return Keyed(settings | {"for": Annotated[str, Parsed(refuse)], "thresholds": thresholds})
     limits = {name: Annotated[float, Range(each.low, each.high)] for name, each in alert.thresholds.items()}
