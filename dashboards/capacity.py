@@ -15,7 +15,7 @@ from dashboards.selectors import HOST, MOST_ROWS, TARGET, by_gpu, cluster, host,
 from dashboards.tables import CLUSTER, GPU, Column, owner_columns, table_of
 from dashboards.tables import HOST as HOST_COLUMN
 from dashboards.value_mappings import CLASS
-from gpu_triage.alerting.gpu_hours import GPU_HOURS
+from gpu_triage.alerting.macros import GPU_HOURS
 from gpu_triage.cli.fleet.review import (
     SECTIONS,
     TOGETHER,

@@ -14,7 +14,8 @@ from deploy.demo.pace import paced_alertmanager, paced_duration, write_paced_rul
 from deploy.demo.processes import Server, StackError, free_port
 
 from gpu_triage.alerting.files import rule_files
-from gpu_triage.alerting.settings import DEFAULTS, AlertSettings, Settings
+from gpu_triage.alerting.settings import DEFAULTS, Settings
+from gpu_triage.alerting.shipped import shipped_sources
 
 SHORTEST_SCRAPE_SECONDS = 0.5
 SCRAPE_INTERVAL = "15s"
@@ -83,7 +84,9 @@ def write_rules(directory: Path, pace: int, settings: Settings = DEFAULTS) -> No
 
     Without the one about a host's clock: that of a host at a pace runs away from Prometheus'.
     """
-    settings = replace(settings, alerts={**settings.alerts, "GpuHostClockWrong": AlertSettings(enabled=False)})
+    alerts = (alert for source in shipped_sources() for alert in source.alerts)
+    off = {alert.key: replace(alert, enabled=False) for alert in alerts if alert.key == "GpuHostClockWrong"}
+    settings = replace(settings, alerts={**settings.alerts, **off})
     for folder in ("unpaced", "rules"):
         (directory / folder).mkdir()
     for name, text in rule_files(settings).items():

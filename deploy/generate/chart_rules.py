@@ -8,29 +8,25 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from gpu_triage.alerting.build import BuiltGroup, BuiltRule, Fields, dashboard_link
 from gpu_triage.alerting.files import to_yaml
 from gpu_triage.alerting.rule_source import Alert, Group, RecordingRule, RuleSource
 from gpu_triage.alerting.settings import (
     DURATION,
-    FLEET_HOSTS,
-    FLEET_SHARE,
-    GRAFANA_URL,
-    JOB,
     KEPT_LABELS,
     LABEL_NAME,
-    MOST_CHARACTERS,
     MOST_LABELS,
     RESERVED_ANNOTATIONS,
     RESERVED_LABELS,
-    RUNBOOK_URL,
     SEVERITIES,
-    TEXT,
+    LabelText,
+    Settings,
     plain,
 )
 from gpu_triage.alerting.shipped import shipped_sources
+from gpu_triage.documents import AtMost, Pattern, Range
 from gpu_triage.judge.findings.settings import LIMITS
 from gpu_triage.judge.findings.table import CHECKS, Limit, Unit
 
@@ -56,26 +52,27 @@ def rule_files() -> dict[str, str]:
 def overrides_schema() -> dict[str, Any]:
     """The JSON schema of `rules.overrides`, with every alert and the range of every threshold."""
     alerts = {alert.key: _alert_schema(alert) for source in _sources() for alert in source.alerts}
+    settings = {name: _schema(hint) for name, hint in get_type_hints(Settings, include_extras=True).items()}
+    settings["routing_labels"]["items"]["not"] = {"enum": list(KEPT_LABELS)}
+    labels = {"$ref": "#/$defs/alertLabels"}
     return _object(
-        {
-            "job": _text(JOB),
-            "cluster_label": _text(LABEL_NAME),
-            "routing_labels": {
-                "type": "array",
-                "maxItems": MOST_LABELS,
-                "items": {**_text(LABEL_NAME), "not": {"enum": list(KEPT_LABELS)}},
-            },
-            "replica_labels": {"type": "array", "maxItems": MOST_LABELS, "items": _text(LABEL_NAME)},
-            "runbook_base_url": {"type": "string", "maxLength": MOST_CHARACTERS, "pattern": RUNBOOK_URL},
-            "runbook_command": _text(TEXT),
-            "grafana_base_url": _text(GRAFANA_URL),
-            "fleet_hosts": _number(FLEET_HOSTS),
-            "fleet_share": _number(FLEET_SHARE),
-            "labels": {"$ref": "#/$defs/alertLabels"},
-            "annotations": _texts(RESERVED_ANNOTATIONS),
-            "alerts": _object(alerts),
-        }
+        settings | {"labels": labels, "annotations": _texts(RESERVED_ANNOTATIONS), "alerts": _object(alerts)}
     )
+
+
+def _schema(hint: Any) -> dict[str, Any]:
+    """The schema of a setting, from its type and limits; of tables only that they are tables."""
+    kind, *rules = get_args(hint)
+    limits = {type(rule): rule for rule in rules}
+    if get_origin(kind) is tuple:
+        return {"type": "array", "maxItems": limits[AtMost].entries, "items": _schema(get_args(kind)[0])}
+    if Range in limits:
+        return {"type": "number", "minimum": limits[Range].low, "maximum": limits[Range].high}
+    if Pattern not in limits:
+        return {"type": "object"}
+    pattern = limits[Pattern].pattern
+    least = {} if re.fullmatch(pattern, "") else {"minLength": 1}
+    return {"type": "string", **least, "maxLength": limits[AtMost].entries, "pattern": pattern}
 
 
 def definitions() -> dict[str, Any]:
@@ -96,15 +93,16 @@ def _sources() -> tuple[RuleSource, ...]:
 
 def _group(group: Group) -> BuiltGroup:
     rules = tuple(_recording(rule) if isinstance(rule, RecordingRule) else _alert(rule) for rule in group.rules)
-    return BuiltGroup(group.name, group.interval, group.about, rules)
+    return group, rules
 
 
 def _recording(rule: RecordingRule) -> BuiltRule:
-    fields: dict[str, str | Fields] = {"record": rule.name, "expr": rule.expr, "labels": rule.labels}
-    return BuiltRule(rule.about, fields)
+    fields: dict[str, str | Fields] = {"record": rule.name, "expr": rule.expr}
+    return BuiltRule(rule.about, fields | ({"labels": rule.labels} if rule.labels else {}))
 
 
 def _alert(rule: Alert) -> BuiltRule:
+    thresholds = {name: plain(each.value) for name, each in rule.thresholds.items()}
     fields: dict[str, str | Fields] = {
         "alert": rule.name,
         "key": rule.key,
@@ -112,7 +110,7 @@ def _alert(rule: Alert) -> BuiltRule:
         **({} if rule.enabled else {"enabled": "false"}),
         **({"scope": "fleet"} if rule.fleet else {}),
         **({"unreachable": "true"} if rule.unreachable else {}),
-        "thresholds": {name: plain(each.value) for name, each in rule.thresholds.items()},
+        **({"thresholds": thresholds} if thresholds else {}),
         "expr": rule.expr,
         **({"for": rule.hold} if rule.hold else {}),
         **({"keep_firing_for": rule.keep} if rule.keep else {}),
@@ -150,20 +148,12 @@ def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "object", "additionalProperties": False, "properties": dict(properties)}
 
 
-def _number(limits: tuple[float, float]) -> dict[str, Any]:
-    return {"type": "number", "minimum": limits[0], "maximum": limits[1]}
-
-
-def _text(pattern: str) -> dict[str, Any]:
-    return {"type": "string", "minLength": 1, "maxLength": MOST_CHARACTERS, "pattern": pattern}
-
-
 def _texts(reserved: Iterable[str]) -> dict[str, Any]:
     return {
         "type": "object",
         "maxProperties": MOST_LABELS,
         "propertyNames": {"pattern": LABEL_NAME, "not": {"enum": list(reserved)}},
-        "additionalProperties": _text(TEXT),
+        "additionalProperties": _schema(LabelText),
     }
 
 

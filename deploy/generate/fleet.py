@@ -6,6 +6,7 @@ The series are those used by the dashboards, the fleet commands and the rules.
 import json
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,9 +15,9 @@ from gpu_triage.alerting.files import to_yaml
 from gpu_triage.alerting.rule_source import RecordingRule
 from gpu_triage.alerting.settings import DEFAULTS
 from gpu_triage.alerting.shipped import shipped_sources
-from gpu_triage.cli.fleet.fleet_view import Selection, queries
+from gpu_triage.cli.fleet.fleet_view import Selection, offender_query, queries
 from gpu_triage.cli.fleet.job_pace import slow_queries
-from gpu_triage.cli.fleet.review import daily_queries, offender_query, table_queries
+from gpu_triage.cli.fleet.review import daily_queries, table_queries
 from gpu_triage.cli.job import job_facts
 from gpu_triage.cli.job.job_runs import JobKey, Kind, Run
 from gpu_triage.read.registry import METRICS
@@ -130,9 +131,9 @@ def _drift() -> str:
     """The rule alone, as in rules/, for a server with the series of all hosts."""
     groups = (group for source in shipped_sources() for group in built(source, DEFAULTS))
     (found,) = (
-        group._replace(about="", rules=(rule,))
-        for group in groups
-        for rule in group.rules
+        (replace(group, about=""), (rule,))
+        for group, rules in groups
+        for rule in rules
         if rule.fields.get("alert") == DRIFT_ALERT
     )
     about = (

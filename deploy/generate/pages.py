@@ -16,7 +16,7 @@ from deploy.generate.alerts_page import alerts_page
 from deploy.generate.dcgm_page import alerts_from_dcgm
 from deploy.generate.finding_tables import class_words, facts, matches, read_facts
 
-from gpu_triage.alerting.gpu_hours import GPU_HOURS
+from gpu_triage.alerting.macros import GPU_HOURS
 from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.cli.main import group
 from gpu_triage.judge.evidence import thresholds

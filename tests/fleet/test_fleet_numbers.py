@@ -17,9 +17,9 @@ from tests.dashboards.store import Series, Store, serving
 from tests.fleet.sharded import MINUTES, only, record, victoria_metrics
 from tests.gathered import for_each
 
-from gpu_triage.cli.fleet.fleet_view import Selection, queries
+from gpu_triage.cli.fleet.fleet_view import Selection, offender_query, queries
 from gpu_triage.cli.fleet.job_pace import slow_queries
-from gpu_triage.cli.fleet.review import daily_queries, offender_query, table_queries
+from gpu_triage.cli.fleet.review import daily_queries, table_queries
 
 pytestmark = pytest.mark.timeout(1200)  # the first test waits for the hosts to be recorded, beside whatever else runs
 

@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 import yaml
 
 from gpu_triage.alerting import files
-from gpu_triage.alerting.settings import AlertSettings, Settings
+from gpu_triage.alerting.settings import Settings
 from gpu_triage.alerting.shipped import shipped_sources
 
 _QUERY = re.compile(r"printf `([^`]*)`")
@@ -76,7 +76,7 @@ def read_rules(paths: Iterable[Path]) -> tuple[Rule, ...]:
 
 
 def with_those_that_are_off() -> tuple[Rule, ...]:
-    alerts = {alert.key: AlertSettings(enabled=True) for source in shipped_sources() for alert in source.alerts}
+    alerts = {alert.key: replace(alert, enabled=True) for source in shipped_sources() for alert in source.alerts}
     texts = files.rule_files(Settings(alerts=alerts))
     named = (path.relative_to(REPOSITORY / "rules").as_posix() for path in (*rule_files(), BMC))
     return tuple(rule for name in named for rule in _parsed(texts[name]))

@@ -1,25 +1,21 @@
 """Builds Prometheus rules: fills in the source's placeholders, ``${name}``, with values of the settings."""
 
 import re
-import textwrap
 from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeAlias, Union
 
-from gpu_triage.alerting.gpu_hours import GPU_HOURS
 from gpu_triage.alerting.macros import expanded, macros
-from gpu_triage.alerting.rule_source import Alert, RecordingRule, RuleSource, SourceError
-from gpu_triage.alerting.settings import AlertSettings, Settings, duration_seconds, plain
-
-_COMMENT_WIDTH: Final = 118
+from gpu_triage.alerting.rule_source import Alert, Group, RecordingRule, RuleSource
+from gpu_triage.alerting.settings import Settings, duration_seconds, plain
+from gpu_triage.errors import DocumentError
 
 
 def filled_in(where: str, text: str, values: Mapping[str, str]) -> str:
-    """Replace every placeholder. Raises SourceError, about `where`, if one is malformed or has no value."""
+    """Replace every placeholder. Raises DocumentError, about `where`, if one is malformed or has no value."""
     found = expanded(text, values)
     if "${" in found:
-        raise SourceError(
-            f"{where}: ${{{found.split('${')[1][:20]} has no value; known are {', '.join(sorted(values))}"
-        )
+        what = f"{{{found.split('${')[1][:20]} has no value; known are {', '.join(sorted(values))}"
+        raise DocumentError(f"{where}: ${what}")
     return found
 
 
@@ -35,19 +31,17 @@ class BuiltRule(NamedTuple):
     fields: Fields
 
 
-class BuiltGroup(NamedTuple):
-    name: str
-    interval: str
-    about: str
-    rules: tuple[BuiltRule, ...]
+BuiltGroup = tuple[Group, tuple[BuiltRule, ...]]
+"""A group of the source, and its rules as in YAML."""
 
 
 def built(source: RuleSource, settings: Settings) -> tuple[BuiltGroup, ...]:
     """The rules of a file by group; without groups of which settings disable all rules."""
     groups = []
     for group in source.groups:
-        rules = tuple(found for rule in group.rules if (found := _rule(rule, settings)) is not None)
-        groups += [BuiltGroup(group.name, group.interval, group.about, rules)] if rules else []
+        changed = (settings.alerts.get(rule.key, rule) if isinstance(rule, Alert) else rule for rule in group.rules)
+        rules = tuple(_rule(rule, settings) for rule in changed if isinstance(rule, RecordingRule) or rule.enabled)
+        groups += [(group, rules)] if rules else []
     return tuple(groups)
 
 
@@ -56,47 +50,28 @@ def dashboard_link(rule: Alert) -> str:
     return macros()["dashboard_of_fleet" if rule.fleet else "dashboard_of_host"].replace("${uid}", rule.dashboard)
 
 
-def _about(rule: RecordingRule) -> str:
-    """The comment of a rule, with the definitions of words for GPU hours."""
-    text = expanded(rule.about, {name.replace(" ", "_"): meaning for name, meaning in GPU_HOURS.items()})
-    if text == rule.about:
-        return text
-    return "\n".join(line for part in text.splitlines() for line in textwrap.wrap(part, _COMMENT_WIDTH))
-
-
-def _rule(rule: RecordingRule | Alert, settings: Settings) -> BuiltRule | None:
+def _rule(rule: RecordingRule | Alert, settings: Settings) -> BuiltRule:
     values = {name: getattr(settings, name) for name in ("target", "subject", "fleet", "cluster_label")}
     values |= {name: plain(getattr(settings, name)) for name in ("fleet_hosts", "fleet_share")}
     values["job"] = settings.job.replace("\\", "\\\\").replace('"', '\\"')
     if isinstance(rule, RecordingRule):
-        expr = filled_in(rule.name, rule.expr, values)
-        return BuiltRule(
-            _about(rule), {"record": rule.name, "expr": expr, **({"labels": rule.labels} if rule.labels else {})}
-        )
-    chosen = settings.alerts.get(rule.key, AlertSettings())
-    hold = rule.hold if chosen.hold is None else chosen.hold
-    numbers = {name: plain(chosen.thresholds.get(name, each.value)) for name, each in rule.thresholds.items()}
-    values |= {"alertname": rule.name, **numbers}
-    fields: Fields = {
-        "alert": rule.name,
-        "expr": filled_in(f"{rule.key}: expr", rule.expr, values),
-        **({"for": hold} if duration_seconds(hold) else {}),
-        **({"keep_firing_for": rule.keep} if rule.keep else {}),
-        "labels": {
-            "severity": chosen.severity or rule.severity,
-            "action": rule.action,
-            **rule.labels,
-            **settings.labels,
-            **chosen.labels,
-        },
-        "annotations": {
-            "summary": filled_in(f"{rule.key}: summary", rule.summary, values),
-            "description": filled_in(f"{rule.key}: description", rule.description, values),
-            **_links(rule, settings),
-            **settings.annotations,
-        },
-    }
-    return BuiltRule(rule.about, fields) if chosen.enables(by_default=rule.enabled) else None
+        fields: Fields = {"record": rule.name, "expr": filled_in(rule.name, rule.expr, values), "labels": rule.labels}
+    else:
+        values |= {"alertname": rule.name, **{name: plain(each.value) for name, each in rule.thresholds.items()}}
+        fields = {
+            "alert": rule.name,
+            "expr": filled_in(f"{rule.key}: expr", rule.expr, values),
+            "for": rule.hold if duration_seconds(rule.hold) else "",
+            "keep_firing_for": rule.keep,
+            "labels": {"severity": rule.severity, "action": rule.action, **settings.labels, **rule.labels},
+            "annotations": {
+                "summary": filled_in(f"{rule.key}: summary", rule.summary, values),
+                "description": filled_in(f"{rule.key}: description", rule.description, values),
+                **_links(rule, settings),
+                **settings.annotations,
+            },
+        }
+    return BuiltRule(rule.about, {key: value for key, value in fields.items() if value})
 
 
 def _links(rule: Alert, settings: Settings) -> dict[str, str]:
@@ -104,7 +79,7 @@ def _links(rule: Alert, settings: Settings) -> dict[str, str]:
     values = {"cluster_label": settings.cluster_label, "command": command}
     if not settings.runbook_base_url:
         runbook = command
-    elif rule.elsewhere and _LABEL.search(runbook):
+    elif (rule.fleet or rule.unreachable) and _LABEL.search(runbook):
         elsewhere = macros()["runbook_of_fleet" if rule.fleet else "runbook_of_host"]
         runbook = filled_in(rule.key, elsewhere, values | {"url": _LABEL.sub(_OF_THE_EXPORTER, runbook)})
     links = {"runbook_url": runbook, "dashboard_uid": rule.dashboard}

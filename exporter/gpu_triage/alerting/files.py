@@ -1,29 +1,27 @@
 """Generates files from the rules' source and settings, and writes them to a folder.
 
-Rules are uniform YAML with comments, and long values as folded scalars, except texts with templates.
+Rules are uniform YAML with comments.
 """
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
 from pathlib import Path
-from textwrap import wrap
+from textwrap import indent
 from typing import Any, Final
 
 import yaml
 
-from gpu_triage.alerting.build import BuiltGroup, Fields, built, filled_in
+from gpu_triage.alerting.build import BuiltGroup, built, filled_in
 from gpu_triage.alerting.rule_source import INHIBITIONS, SOURCE
 from gpu_triage.alerting.settings import DEFAULTS, Settings
 from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.documents import write_file
 from gpu_triage.errors import ConfigError, OutputNotWritten
 
-WIDTH: Final = 120
-_PLAIN: Final = re.compile(r"[a-z_]+")
-_NOT_FOLDED: Final = re.compile(r"^ | $|\s\s|[^\S ]")
-"""Blanks that YAML does not give back where a folded line ends: any but single spaces within the text."""
+_LONGEST_LINE: Final = 100
+_WORD: Final = re.compile(r"[a-z_]+")
 MARK: Final = "Written by `gpu-triage rules`: change its settings instead of this file."
 """Identifies a file written by this program."""
 
@@ -111,72 +109,36 @@ def _is_ours(path: Path) -> bool:
 
 def to_yaml(about: str, groups: Iterable[BuiltGroup], mark: str = MARK) -> str:
     lines = [*comment(f"{about}\n\n{mark}"), "groups:"]
-    for number, group in enumerate(groups):
-        lines += [*([""] if number else []), *_group(group)]
-    return "\n".join(lines) + "\n"
+    for group, rules in groups:
+        lines += [*comment(group.about), f"- name: {group.name}", f"  interval: {group.interval}", "  rules:"]
+        for rule in rules:
+            written = yaml.dump([rule.fields], Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+            lines += [*comment(rule.about, 2), indent(written, "  ")]
+    return "\n".join(lines)
 
 
-def comment(text: str, indent: int = 0) -> Iterator[str]:
-    return (f"{' ' * indent}# {line}".rstrip() for line in text.splitlines())
+def comment(text: str, margin: int = 0) -> Iterator[str]:
+    return (f"{' ' * margin}# {line}".rstrip() for line in text.splitlines())
 
 
-def _group(group: BuiltGroup) -> Iterator[str]:
-    yield from comment(group.about)
-    yield f"- name: {group.name}"
-    yield f"  interval: {group.interval}"
-    yield "  rules:"
-    for number, rule in enumerate(group.rules):
-        if number:
-            yield ""
-        yield from comment(rule.about, 2)
-        first, *rest = _mapping(rule.fields, 4)
-        yield f"  - {first.lstrip()}"
-        yield from rest
+class _Dumper(yaml.SafeDumper):
+    """Folds long texts, but keeps templates on one line, however long: docs/alerts.md shows them in readable form."""
+
+    def process_scalar(self) -> None:
+        self.best_width = _LONGEST_LINE if self.style == ">" else sys.maxsize
+        super().process_scalar()
 
 
-def _mapping(fields: Fields, indent: int) -> Iterator[str]:
-    for key, value in fields.items():
-        if not isinstance(value, str):
-            if key == "labels" and value and all(map(_is_word, value.values())):
-                yield f"{' ' * indent}{key}: {{{', '.join(f'{name}: {each}' for name, each in value.items())}}}"
-            elif value:
-                yield f"{' ' * indent}{key}:"
-                yield from _mapping(value, indent + 2)
-        elif "{{" in value:
-            # Kept on one line, however long: docs/alerts.md shows these texts in readable form.
-            yield f"{' ' * indent}{key}: {_quoted(value)}"
-        else:
-            yield from _scalar(" " * indent + key, value, indent + 2)
+def _text(dumper: _Dumper, text: str) -> yaml.Node:
+    folded = ">" if len(text) > _LONGEST_LINE and "{{" not in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, "|" if "\n" in text else folded)
 
 
-def _scalar(key: str, value: str, indent: int) -> Iterator[str]:
-    deeper = " " * indent
-    if "\n" in value:
-        yield f"{key}: {'|' if value.endswith(chr(10)) else '|-'}"
-        yield from (f"{deeper}{line}".rstrip() for line in value.rstrip("\n").split("\n"))
-        return
-    quoted = _quoted(value)
-    lines = (
-        [] if _NOT_FOLDED.search(value) else wrap(value, WIDTH - indent, break_long_words=False, break_on_hyphens=False)
-    )
-    if len(f"{key}: {quoted}") <= WIDTH or len(lines) <= 1:
-        yield f"{key}: {quoted}"
-        return
-    yield f"{key}: >-"
-    yield from (f"{deeper}{line}" for line in lines)
+def _table(dumper: _Dumper, table: dict[str, Any]) -> yaml.Node:
+    words = all(isinstance(value, str) and _WORD.fullmatch(value) for value in table.values())
+    return dumper.represent_mapping("tag:yaml.org,2002:map", table, flow_style=words)
 
 
-def _quoted(value: str) -> str:
-    return value if _is_plain(value) else "'" + value.replace("'", "''") + "'"
-
-
-def _is_word(value: str | Fields) -> bool:
-    return isinstance(value, str) and _PLAIN.fullmatch(value) is not None and _is_plain(value)
-
-
-@lru_cache(maxsize=4096)
-def _is_plain(value: str) -> bool:
-    try:
-        return bool(yaml.safe_load(f"key: {value}") == {"key": value})
-    except yaml.YAMLError:
-        return False
+_Dumper.add_representer(str, _text)
+_Dumper.add_multi_representer(str, _text)  # of settings, as the user's file has them
+_Dumper.add_representer(dict, _table)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
+from textwrap import wrap
 from types import MappingProxyType
 from typing import Final
 
@@ -22,6 +23,20 @@ from gpu_triage.read.xid.codes import (
     XidKind,
 )
 from gpu_triage.read.xid.xid_events import MISSED_BY_NVML
+
+GPU_HOURS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "observed": "GPU hours in which an exporter reported the GPU, whether or not it answered.",
+        "allocated": "GPU hours for which somebody had the GPU: given by the scheduler, or else held by processes or "
+        "their memory. A shared GPU counts by shares.",
+        "used": "GPU hours with work: kernels, or a video engine if that was busier; an hour at 30 % is 0.3.",
+        "idle while allocated": "Allocated GPU hours in which the GPU worked for less than 5 % of 5 minutes. "
+        "Targets labeled as serving count apart.",
+        "lost": "GPU hours that jobs missed by the pace of their best hour: 8 GPUs at a pace of 0.7 lose 2.4 per hour.",
+        "unavailable": "Observed GPU hours in which the GPU did not answer: it was lost, missing or stalled.",
+    }
+)
+"""The six words for GPU hours; rules, `gpu-triage report`, dashboards and the glossary quote these definitions."""
 
 _REPLAYS: Final = (
     thresholds.PCIE_BIT_ERROR_RATE * thresholds.PCIE_BITS_PER_SECOND[5] * 16 * thresholds.EVENTS_WINDOW_SECONDS
@@ -44,6 +59,7 @@ def macros() -> Mapping[str, str]:
         for name, limit in limits.items()
     }
     found |= {"healthy_pcie_replays": f"{_REPLAYS:.0f}", "class_compute": str(GPU_BOTTLENECK.value_of("compute"))}
+    found |= {f"hours_{name.replace(' ', '_')}": "\n".join(wrap(hours, 118)) for name, hours in GPU_HOURS.items()}
     for name, text in read_macros().items():
         found[name] = expanded(text, found)
     return MappingProxyType(found)

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Final, TypeVar
 
-from gpu_triage.documents import Key, Parsed, Place, Tagged, parse_yaml, raised_as, read_file, read_value
-from gpu_triage.errors import DocumentError
+from gpu_triage.documents import Key, Parsed, Place, Tagged, parse_yaml, read_file, read_value
 
 SOURCE: Final = Path(__file__).parent / "source"
 INHIBITIONS: Final = "alertmanager-inhibit.yml"
@@ -21,10 +20,6 @@ SETTINGS: Final = "settings.yml"
 _MACROS: Final = "macros.yml"
 
 T = TypeVar("T")
-
-
-class SourceError(DocumentError):
-    """An invalid source file: a bug in this program, caught by its tests."""
 
 
 def _parse_line(text: str) -> str:
@@ -72,15 +67,10 @@ class Alert:
     keep: Annotated[str, Key("keep_firing_for")] = ""
     labels: dict[str, str] = field(default_factory=dict)  # in addition to severity and action
     fleet: bool = False  # whether its series don't belong to a single host, so that there is no ``instance`` label
-    unreachable: bool = False  # whether the exporter of its host does not answer while it fires
+    unreachable: bool = False  # whether the exporter of its host does not answer while it fires, nor serves its runbook
     fires: _Line = ""  # how long after the fault someone is notified, if that differs from `for`
     codes: tuple[str, ...] = ()  # findings that it relays; empty for an alert evaluated in PromQL alone
     enabled: bool = True  # whether it is included by default
-
-    @property
-    def elsewhere(self) -> bool:
-        """Whether its runbook has to be served by an exporter other than that of its host."""
-        return self.fleet or self.unreachable
 
     @property
     def key(self) -> str:
@@ -126,34 +116,19 @@ class RuleSource:
 
 
 def read_sources(folder: Path) -> tuple[RuleSource, ...]:
-    """Read the sources by path, subfolders last. Raises SourceError if a file is invalid, or two alerts share a key."""
+    """Read the sources by path, subfolders last. Raises DocumentError if a file is invalid: a bug of this program."""
     paths = sorted(folder.rglob("*.yml"), key=lambda path: (len(path.parts), path))
-    found = tuple(
-        _source(path, path.relative_to(folder).as_posix())
+    return tuple(
+        replace(_read(RuleSource, path), path=path.relative_to(folder).as_posix())
         for path in paths
         if path.name not in (INHIBITIONS, SETTINGS, _MACROS)
     )
-    keys = [alert.key for source in found for alert in source.alerts]
-    if twice := sorted({key for key in keys if keys.count(key) > 1}):
-        raise SourceError(f"two alerts are called {twice[0]}; give one of them a variant")
-    return found
 
 
 def read_macros() -> dict[str, str]:
     """What the rules share, by name; each may use those above it."""
-    return _read(dict[str, _Paragraphs], SOURCE / _MACROS, _MACROS)
+    return _read(dict[str, _Paragraphs], SOURCE / _MACROS)
 
 
-def _source(path: Path, name: str) -> RuleSource:
-    source = replace(_read(RuleSource, path, name), path=name)
-    for alert in source.alerts:
-        for each, limits in alert.thresholds.items():
-            if not limits.low <= limits.value <= limits.high:
-                what = f"the default {limits.value} is outside of {limits.low} to {limits.high}"
-                raise SourceError(f"{name}: {alert.key}: {each}: {what}")
-    return source
-
-
-def _read(kind: type[T], path: Path, name: str) -> T:
-    with raised_as(SourceError):
-        return read_value(kind, parse_yaml(read_file(path), name), Place(name))
+def _read(kind: type[T], path: Path) -> T:
+    return read_value(kind, parse_yaml(read_file(path), path.name), Place(path.name))

@@ -7,7 +7,7 @@ import click
 
 from gpu_triage.alerting.files import dashboards, inhibitions, rule_files, write_files
 from gpu_triage.alerting.rule_source import INHIBITIONS
-from gpu_triage.alerting.settings import DEFAULTS, AlertSettings, default_settings, read_settings
+from gpu_triage.alerting.settings import DEFAULTS, default_settings, read_settings
 from gpu_triage.alerting.shipped import shipped_sources
 
 _LOADED: Final = """
@@ -69,9 +69,7 @@ def rules_command(
         files |= {f"dashboards/{name}": text for name, text in dashboards(settings).items()}
     for name in write_files(output, files, force=force):
         click.echo(f"removed {output / name}: no rule of it is left")
-    disabled = sum(
-        not settings.alerts.get(key, AlertSettings()).enables(by_default=alert.enabled) for key, alert in alerts.items()
-    )
+    disabled = sum(not settings.alerts.get(key, alert).enabled for key, alert in alerts.items())
     click.echo(f"wrote {len(files)} files to {output}: {len(alerts) - disabled} alerts, {disabled} disabled")
     click.echo(f"Load them:\n{_LOADED.format(output.absolute())}", nl=False)
     return 0

@@ -1,11 +1,10 @@
 """User settings for the rules: read from a YAML file, or printed with their defaults."""
 
-import json
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from string import Template
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args, get_type_hints
 
 from gpu_triage.alerting.rule_source import SETTINGS, SOURCE, Alert, RuleSource
 from gpu_triage.documents import (
@@ -22,7 +21,8 @@ from gpu_triage.documents import (
 )
 from gpu_triage.errors import ConfigError
 
-SEVERITIES: Final = ("critical", "warning", "info", "none")
+_Severity = Literal["critical", "warning", "info", "none"]
+SEVERITIES: Final = get_args(_Severity)
 RESERVED_LABELS: Final = (
     *("alertname", "severity", "action", "instance", "job", "cluster"),
     *("gpu", "uuid", "pci_bus_id", "code"),
@@ -34,21 +34,8 @@ KEPT_LABELS: Final = (*RESERVED_LABELS, "drill", "workload")
 
 RESERVED_ANNOTATIONS: Final = ("summary", "description", "runbook_url", "dashboard_uid", "dashboard_url")
 
-FLEET_HOSTS: Final = (3.0, 10000.0)
-FLEET_SHARE: Final = (0.01, 1.0)
-"""Lowest and highest values of these settings."""
-
 MOST_LABELS: Final = 32
 MOST_CHARACTERS: Final = 256
-
-LABEL_NAME: Final = "^[a-zA-Z][a-zA-Z0-9_]{0,63}$"
-TEXT: Final = r"^[^\x00-\x1f{}]+$"
-"""Pattern for label and annotation values: no control characters, and no braces as in templates and placeholders."""
-
-JOB: Final = r"^([^$\x00-\x1f]|\$+[^${\x00-\x1f])*\$*$"  # a regular expression that can't contain a placeholder
-GRAFANA_URL: Final = r"^https?://[^\s{}]+$"
-RUNBOOK_URL: Final = r"^(https?://([^\s{}]|\{\{ ?\$labels\.[a-zA-Z_][a-zA-Z0-9_]* ?\}\})+)?$"
-"""The URL may contain labels, such as ``{{ $labels.instance }}``; it may be empty."""
 
 DURATION: Final = "^([0-9]{1,2}d)?([0-9]{1,3}h)?([0-9]{1,5}m)?([0-9]{1,6}s)?$"
 """A duration in Prometheus' syntax (``30s``, ``1h30m``); also matches the empty text, which is rejected separately."""
@@ -57,47 +44,71 @@ _UNITS: Final = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _PART: Final = re.compile(r"([0-9]+)([dhms])")
 
 
-@dataclass(frozen=True, slots=True)
-class AlertSettings:
-    enabled: bool | None = None
-    hold: str | None = None
-    severity: str | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
-    thresholds: Mapping[str, float] = field(default_factory=dict)
+_NOT_RE2: Final = re.compile(r"\(\?(=|!|<=|<!|P=)|\\[1-9]")
 
-    def enables(self, *, by_default: bool) -> bool:
-        return by_default if self.enabled is None else self.enabled
+
+def _parse_job(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"this is not a regular expression: {error}") from error
+    if unsupported := _NOT_RE2.search(text):
+        raise ValueError(f"Prometheus does not support {unsupported[0]} in regular expressions; leave it out")
+    return text
+
+
+LABEL_NAME: Final = "^[a-zA-Z][a-zA-Z0-9_]{0,63}$"
+_A_NAME: Final = "a name that begins with a letter and has only letters, digits and underscores"
+_LabelName = Annotated[str, Pattern(LABEL_NAME, _A_NAME), AtMost(MOST_CHARACTERS)]
+_LabelNames = Annotated[tuple[_LabelName, ...], AtMost(MOST_LABELS)]
+
+# No control characters, and no braces as in templates and placeholders.
+_A_TEXT: Final = f"one line of at most {MOST_CHARACTERS} characters without braces"
+LabelText = Annotated[str, Pattern(r"^[^\x00-\x1f{}]+$", _A_TEXT), AtMost(MOST_CHARACTERS)]
+
+# A regular expression that can't contain a placeholder.
+_A_JOB: Final = f"a regular expression of at most {MOST_CHARACTERS} characters, such as .*gpu-triage.*"
+_JOB: Final = Pattern(r"^([^$\x00-\x1f]|\$+[^${\x00-\x1f])+\$*$", _A_JOB)
+_Job = Annotated[str, _JOB, AtMost(MOST_CHARACTERS), Parsed(_parse_job)]
+
+# The URL may contain labels, such as ``{{ $labels.instance }}``; it may be empty.
+_RUNBOOKS: Final = Pattern(
+    r"^(https?://([^\s{}]|\{\{ ?\$labels\.[a-zA-Z_][a-zA-Z0-9_]* ?\}\})+)?$",
+    "the address that the runbooks are below, such as https://wiki.example.org/runbooks; "
+    "of templates it may hold {{ $labels.instance }} and other labels; empty for none",
+)
+_GRAFANA: Final = Pattern(r"^https?://[^\s{}]+$", "Grafana's address, such as https://grafana.example.org")
+_WITHOUT_SLASH: Final = Parsed(lambda text: text.rstrip("/"))
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    job: str = ".*gpu-triage.*"  # a regular expression that matches the full name of the exporters' scrape jobs
-    cluster_label: str = "cluster"  # target label that identifies the cluster
+    job: _Job = ".*gpu-triage.*"  # a regular expression that matches the full name of the exporters' scrape jobs
+    cluster_label: _LabelName = "cluster"  # target label that identifies the cluster
     # Labels that identify replicas of a Prometheus server, for a ruler that reads from all of them.
-    replica_labels: tuple[str, ...] = ()
+    replica_labels: _LabelNames = ()
     # Additional target labels that alerts about a GPU or host keep, for routing.
-    routing_labels: tuple[str, ...] = ()
+    routing_labels: _LabelNames = ()
     # Base URL of the runbooks; by default, those served by the affected exporter, or by another if that one is down.
     # "" if readers can reach no exporter.
-    runbook_base_url: str = "http://{{ $labels.instance }}/runbooks"
+    runbook_base_url: Annotated[str, _RUNBOOKS, AtMost(MOST_CHARACTERS), _WITHOUT_SLASH] = (
+        "http://{{ $labels.instance }}/runbooks"
+    )
     # Command that prints the runbook named after it, for alerts without a URL.
-    runbook_command: str = "gpu-triage explain"
-    grafana_base_url: str = ""  # URL of Grafana; "" for no dashboard links
+    runbook_command: LabelText = "gpu-triage explain"
+    # URL of Grafana; "" for no dashboard links.
+    grafana_base_url: Annotated[str, _GRAFANA, AtMost(MOST_CHARACTERS), _WITHOUT_SLASH] = ""
     # How many hosts, or which share of the targets of a job (and at least three), make one incident of a fleet if the
     # same fault begins on them within 30 minutes.
-    fleet_hosts: float = 10
-    fleet_share: float = 0.25
+    fleet_hosts: Annotated[float, Range(3, 10_000)] = 10
+    fleet_share: Annotated[float, Range(0.01, 1)] = 0.25
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
-    alerts: Mapping[str, AlertSettings] = field(default_factory=dict)  # by key
-
-    @property
-    def clusters(self) -> str:
-        return ", ".join((self.cluster_label, *self.replica_labels))
+    alerts: Mapping[str, Alert] = field(default_factory=dict)  # those with settings of their own, by key
 
     @property
     def fleet(self) -> str:
-        return f"{self.clusters}, job"
+        return ", ".join((self.cluster_label, *self.replica_labels, "job"))
 
     @property
     def target(self) -> str:
@@ -120,8 +131,7 @@ def duration_seconds(text: str) -> int | None:
     return sum(int(number) * _UNITS[unit] for number, unit in _PART.findall(text))
 
 
-_NOT_RE2: Final = re.compile(r"\(\?(=|!|<=|<!|P=)|\\[1-9]")
-_LONGEST_HOLD: Final = "7d"
+_LONGEST_HOLD_DAYS: Final = 7
 
 
 def plain(number: float) -> str:
@@ -134,20 +144,22 @@ def read_settings(path: str, alerts: Mapping[str, Alert]) -> Settings:
     with raised_as(ConfigError):
         document = parse_yaml(read_file(path), path)
         found = read_value(_document(alerts, _target_labels(document)), document, Place(path))
-    chosen = found.pop("alerts", {})
-    return Settings(
-        **found, alerts={key: AlertSettings(hold=each.pop("for", None), **each) for key, each in chosen.items()}
-    )
+    changed = {key: _changed(alerts[key], **each) for key, each in found.pop("alerts", {}).items()}
+    return Settings(**found, alerts=changed)
+
+
+def _changed(alert: Alert, **settings: Any) -> Alert:
+    numbers = settings.pop("thresholds", {})
+    thresholds = {name: replace(each, value=numbers.get(name, each.value)) for name, each in alert.thresholds.items()}
+    labels = alert.labels | settings.pop("labels", {})
+    return replace(alert, hold=settings.pop("for", alert.hold), thresholds=thresholds, labels=labels, **settings)
 
 
 def default_settings(sources: tuple[RuleSource, ...]) -> str:
     """A document with every default, each with an explanatory comment; ends with a newline."""
-    numbers = {"fleet_hosts": plain(DEFAULTS.fleet_hosts), "fleet_share": plain(DEFAULTS.fleet_share)}
-    quoted = {"job": json.dumps(DEFAULTS.job), "runbook_base_url": json.dumps(DEFAULTS.runbook_base_url)}
-    words = {"cluster_label": DEFAULTS.cluster_label, "runbook_command": DEFAULTS.runbook_command}
     lists = {"reserved": ", ".join(RESERVED_LABELS), "severities": ", ".join(SEVERITIES)}
     head = Template((SOURCE / SETTINGS).read_text(encoding="utf-8"))
-    lines = [head.substitute(numbers | quoted | words | lists).rstrip()]
+    lines = [head.substitute(asdict(DEFAULTS) | lists).rstrip()]
     for source in sources:
         alerts = tuple(source.alerts)
         if alerts:
@@ -170,60 +182,24 @@ def _alert_defaults(alert: Alert) -> Iterator[str]:
         yield f"      {name}: {plain(each.value)}"
 
 
-def _parse_job(text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ValueError(f"this is not a regular expression: {error}") from error
-    if unsupported := _NOT_RE2.search(text):
-        raise ValueError(f"Prometheus does not support {unsupported[0]} in regular expressions; leave it out")
-    return text
+def _refuse(problem: str, names: Collection[str] | None = None) -> Callable[[Any], Any]:
+    """A parser that accepts nothing, or if there are names, everything else."""
 
-
-def _parse_unless(kept: tuple[str, ...], problem: str) -> Callable[[str], str]:
-    def name(text: str) -> str:
-        if text in kept:
+    def parse(written: Any) -> Any:
+        if names is None or written in names:
             raise ValueError(problem)
-        return text
+        return written
 
-    return name
+    return parse
 
 
 def _parse_hold(text: str) -> str:
     length = duration_seconds(text)
     if length is None:
         raise ValueError("write a duration with its unit, such as 30s, 15m or 1h30m")
-    if length > (duration_seconds(_LONGEST_HOLD) or 0):
-        raise ValueError(f"the longest is {_LONGEST_HOLD}")
+    if length > _LONGEST_HOLD_DAYS * _UNITS["d"]:
+        raise ValueError(f"the longest is {_LONGEST_HOLD_DAYS}d")
     return text
-
-
-def _refuse_judged(code: str) -> Callable[[Any], Any]:
-    def refuse(_written: Any) -> Any:
-        raise ValueError(
-            f"the exporter decides this; set judge.{code} in its configuration "
-            "(gpu-triage judge --print-config lists what there is)"
-        )
-
-    return refuse
-
-
-_WITHOUT_SLASH: Final = Parsed(lambda text: text.rstrip("/"))
-_A_JOB: Final = f"a regular expression of at most {MOST_CHARACTERS} characters, such as .*gpu-triage.*"
-_A_TEXT: Final = f"one line of at most {MOST_CHARACTERS} characters without braces"
-_A_WIKI: Final = (
-    "the address that the runbooks are below, such as https://wiki.example.org/runbooks; "
-    "of templates it may hold {{ $labels.instance }} and other labels; empty for none"
-)
-_A_GRAFANA: Final = "Grafana's address, such as https://grafana.example.org"
-
-_Job = Annotated[str, Pattern(f"(?=.){JOB}", _A_JOB), AtMost(MOST_CHARACTERS), Parsed(_parse_job)]
-_LabelText = Annotated[str, Pattern(TEXT, _A_TEXT), AtMost(MOST_CHARACTERS)]
-_GrafanaUrl = Annotated[str, Pattern(GRAFANA_URL, _A_GRAFANA), AtMost(MOST_CHARACTERS), _WITHOUT_SLASH]
-_RunbookUrl = Annotated[str, Pattern(RUNBOOK_URL, _A_WIKI), AtMost(MOST_CHARACTERS), _WITHOUT_SLASH]
-_LabelName = Annotated[
-    str, Pattern(LABEL_NAME, "a name that begins with a letter and has only letters, digits and underscores")
-]
 
 
 def _target_labels(document: Any) -> tuple[str, ...]:
@@ -238,35 +214,29 @@ def _target_labels(document: Any) -> tuple[str, ...]:
 def _document(alerts: Mapping[str, Alert], target_labels: tuple[str, ...]) -> Keyed:
     labels = _texts((*RESERVED_LABELS, *target_labels))
     kept = "alerts have this label anyway, or it belongs to the rules; leave it out"
-    routing = Annotated[_LabelName, Parsed(_parse_unless((*KEPT_LABELS, *target_labels), kept))]
+    routing = Annotated[_LabelName, Parsed(_refuse(kept, (*KEPT_LABELS, *target_labels)))]
     by_alert = {key: _alert(alert, labels) for key, alert in alerts.items()}
-    return Keyed(
-        {
-            "job": _Job,
-            "cluster_label": _LabelName,
-            "replica_labels": Annotated[tuple[_LabelName, ...], AtMost(MOST_LABELS)],
-            "routing_labels": Annotated[tuple[routing, ...], AtMost(MOST_LABELS)],
-            "runbook_base_url": _RunbookUrl,
-            "runbook_command": _LabelText,
-            "grafana_base_url": _GrafanaUrl,
-            "fleet_hosts": Annotated[float, Range(*FLEET_HOSTS)],
-            "fleet_share": Annotated[float, Range(*FLEET_SHARE)],
-            "labels": labels,
-            "annotations": _texts(RESERVED_ANNOTATIONS),
-            "alerts": Keyed(by_alert, "alert", "gpu-triage rules --print-config lists them all"),
-        }
-    )
+    dynamic = {
+        "routing_labels": Annotated[tuple[routing, ...], AtMost(MOST_LABELS)],
+        "labels": labels,
+        "annotations": _texts(RESERVED_ANNOTATIONS),
+        "alerts": Keyed(by_alert, "alert", "gpu-triage rules --print-config lists them all"),
+    }
+    return Keyed(get_type_hints(Settings, include_extras=True) | dynamic)
 
 
 def _texts(reserved: tuple[str, ...]) -> Any:
-    name = Annotated[_LabelName, Parsed(_parse_unless(reserved, "belongs to the rules; choose another name"))]
-    return Annotated[dict[name, _LabelText], AtMost(MOST_LABELS)]
+    name = Annotated[_LabelName, Parsed(_refuse("belongs to the rules; choose another name", reserved))]
+    return Annotated[dict[name, LabelText], AtMost(MOST_LABELS)]
 
 
 def _alert(alert: Alert, labels: Any) -> Keyed:
-    settings = {"enabled": bool, "severity": Literal["critical", "warning", "info", "none"], "labels": labels}
+    settings = {"enabled": bool, "severity": _Severity, "labels": labels}
     if alert.codes:
-        refuse = _refuse_judged(alert.codes[0])
+        refuse = _refuse(
+            f"the exporter decides this; set judge.{alert.codes[0]} in its configuration "
+            "(gpu-triage judge --print-config lists what there is)"
+        )
         thresholds = Annotated[Any, Parsed(refuse, written=dict[str, str])]
         return Keyed(settings | {"for": Annotated[str, Parsed(refuse)], "thresholds": thresholds})
     limits = {name: Annotated[float, Range(each.low, each.high)] for name, each in alert.thresholds.items()}

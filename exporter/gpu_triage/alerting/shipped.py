@@ -1,14 +1,16 @@
-"""All shipped rules: those below ``source/``, and the alerts that relay findings, generated from the findings table."""
+"""All shipped rules: those below ``source/``, and what is generated from the table of findings.
 
-from collections.abc import Collection, Sequence
+These are the alerts that relay findings, and the rules that detect the few kinds for which DCGM has metrics.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from textwrap import indent
 from typing import Final
 
-from gpu_triage.alerting.dcgm import rules_of
 from gpu_triage.alerting.macros import choice, expanded, macros
-from gpu_triage.alerting.rule_source import SOURCE, Alert, Group, RecordingRule, RuleSource, read_sources
+from gpu_triage.alerting.rule_source import SOURCE, Alert, DcgmFinding, Group, RecordingRule, RuleSource, read_sources
 from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Area, Check, Unit
 
 GROUP: Final = "gpu-triage-findings"
@@ -16,6 +18,9 @@ GROUP: Final = "gpu-triage-findings"
 
 _CONFIRMED: Final = "instance_gpu_code:gpu_finding:confirmed"
 _MEASURED: Final = "instance_gpu_code:gpu_finding_value:confirmed"
+_HOLDS: Final = "instance_gpu_code:gpu_dcgm_fault:holds"
+"""1 while a condition with a wait holds. Sound GPUs have none, so that looking back at it costs nothing for them."""
+
 NOT_OF_SERVERS: Final = frozenset({"work.hung", "work.allocated_idle", "cpu.starved"})
 """Findings that don't apply to inference servers, which may be idle, and may keep a CPU busy polling for requests."""
 
@@ -43,13 +48,10 @@ def relays(handwritten: Collection[str]) -> tuple[Alert, ...]:
     for check in CHECKS:
         if check.alert and check.alert not in handwritten:
             rows.setdefault((check.alert, check.severity.value, check.action.value), []).append(check)
-    names = [name for name, _, _ in rows]
-    severities = {(name, severity) for name, severity, _ in rows}
-    found = []
-    for number, ((name, severity, action), together) in enumerate(rows.items()):
-        variant = ""
-        if name in names[:number]:
-            variant = severity if names.count(name) == sum(each == name for each, _ in severities) else action
+    found: list[Alert] = []
+    for (name, severity, action), together in rows.items():
+        main = next((each for each in found if each.name == name), None)
+        variant = "" if main is None else severity if severity != main.severity else action
         found.append(_relay(name, variant, together))
     return tuple(found)
 
@@ -142,18 +144,40 @@ def shipped_sources() -> tuple[RuleSource, ...]:
 
 
 def _completed(group: Group, handwritten: set[str]) -> Group:
-    rules = (*group.rules, *(rule for each in group.dcgm_findings for rule in rules_of(each)))
+    rules = [*group.rules, *(rule for each in group.dcgm_findings for rule in _from_dcgm(each))]
     if group.name == GROUP:
-        # An alert that only mutes others comes after them, so that it never ends first.
-        muting = [rule for rule in rules if isinstance(rule, Alert) and rule.severity == "none"]
-        rules = (*(rule for rule in rules if rule not in muting), *relays(handwritten), *muting)
+        # An alert that only mutes others comes last, so that it never ends first.
+        rules += relays(handwritten)
+        rules.sort(key=lambda rule: isinstance(rule, Alert) and rule.severity == "none")
     return replace(group, rules=tuple(map(_completed_rule, rules)))
+
+
+def _from_dcgm(finding: DcgmFinding) -> Iterator[RecordingRule]:
+    """The finding, with severity, action and wait of the judge's tables; and the value that the alert shows, if any."""
+    check, measured = BY_CODE[finding.code], finding.measured
+    condition = finding.condition or f"{measured} {finding.fault}"
+    expr, code = f"2 * ({condition}) ^ 0", {"code": check.code}
+    if finding.xids:
+        expr = f'max without (xid) (label_replace({expr}, "code", "xid.$1", "xid", "(.+)"))'
+        code = {}
+    elif check.wait_seconds and not finding.condition:
+        yield RecordingRule(_HOLDS, f"({condition}) ^ 0", labels=code)
+        holds, minutes = f'max without (code) ({_HOLDS}{{code="{check.code}"}})', round(check.wait_seconds / 60)
+        # Confirmed once it has held for so long, of twice as long, while it did in the last ten minutes.
+        long_enough = f"count_over_time(({holds})[{2 * minutes}m:1m]) >= {minutes}"
+        expr = f"2 * ({long_enough} and count_over_time(({holds})[10m:1m])) ^ 0"
+    name, subject = ("gpu_host_finding", "${target}") if check.of_host else ("gpu_finding", "${target}, gpu, uuid")
+    facts = {"severity": check.severity.value, "action": check.action.value, "recorded_from": "dcgm"}
+    yield RecordingRule(name, expr, labels=code | facts)
+    if check.measure and measured:
+        value = f'({measured}) and on ({subject}) {name}{{recorded_from="dcgm", code="{check.code}"}}'
+        yield RecordingRule(f"{name}_value", value, labels={**code, "recorded_from": "dcgm"})
 
 
 def _completed_rule(rule: RecordingRule | Alert) -> RecordingRule | Alert:
     """With macros expanded; an alert about a host is quiet while that is in maintenance, and others leave it out."""
     if isinstance(rule, RecordingRule):
-        return replace(rule, expr=expanded(rule.expr, macros()))
+        return replace(rule, expr=expanded(rule.expr, macros()), about=expanded(rule.about, macros()))
     expr = rule.expr
     if not rule.fleet:
         expr = f"(\n{indent(expr.rstrip(), '  ')}\n)\nunless on (${{target}})\ninstance:gpu_maintenance:until\n"

@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.gathered import every, for_each
 
-from gpu_triage.alerting.build import BuiltGroup, BuiltRule, Fields, built
+from gpu_triage.alerting.build import BuiltRule, Fields, built
 from gpu_triage.alerting.files import MARK, inhibitions, rule_files, to_yaml
 from gpu_triage.alerting.rule_source import Group, RuleSource
 from gpu_triage.alerting.rules_command import rules_command
@@ -50,7 +50,7 @@ def read(tmp_path: Path) -> Read:
 def rule_of(key: str, settings: Settings) -> dict[str, Any]:
     """The rule of an alert; empty if it is off."""
     groups = built(RuleSource("", (Group("g", "1m", (ALERTS[key],)),)), settings)
-    return dict(groups[0].rules[0].fields) if groups else {}
+    return dict(groups[0][1][0].fields) if groups else {}
 
 
 def rules_of(settings: Settings) -> Mapping[str, dict[str, Any]]:
@@ -162,6 +162,7 @@ def test_without_an_address_every_alert_has_the_command_that_prints_its_runbook(
 
 
 WRONG = {
+    "runbook_command": [f"runbook_command: {'x' * 257}"],
     **yaml.safe_load(Path(__file__).with_name("wrong_settings.yml").read_bytes()),
     f"alerts.{WITH_THRESHOLD.key}.thresholds.{THRESHOLD}": [
         f"alerts: {{{WITH_THRESHOLD.key}: {{thresholds: {{{THRESHOLD}: '{value}'}}}}}}"
@@ -221,7 +222,7 @@ PROSE = st.lists(
 
 
 def read_again(fields: Fields) -> object:
-    text = to_yaml("About.", (BuiltGroup("g", "1m", "", (BuiltRule("", fields),)),))
+    text = to_yaml("About.", ((Group("g", "1m"), (BuiltRule("", fields),)),))
     return yaml.safe_load(text)["groups"][0]["rules"][0]
 
 
@@ -229,7 +230,7 @@ def test_what_is_written_reads_as_what_was_built() -> None:
     for source in every(shipped_sources()):
         groups = built(source, DEFAULTS)
         read = yaml.safe_load(to_yaml(source.about, groups))["groups"]
-        assert [group["rules"] for group in read] == [[rule.fields for rule in group.rules] for group in groups]
+        assert [group["rules"] for group in read] == [[rule.fields for rule in rules] for _, rules in groups]
 
 
 @settings(max_examples=30)
@@ -272,10 +273,11 @@ def test_rules_and_dashboards_are_written(out: Path, repository: Path, capsys: p
     out.parent.mkdir()
     assert rules(out) == 0
     files = written(out)
-    assert {name for name in files if name.startswith("rules/")} == {f"rules/{name}" for name in rule_files()}
     assert files["alertmanager-inhibit.yml"] == inhibitions()
-    for path in every((repository / "dashboards").glob("*.json")):
-        assert files[f"dashboards/{path.name}"] == path.read_text(encoding="utf-8")
+    shipped = [*(repository / "rules").rglob("*.yml"), *(repository / "dashboards").glob("*.json")]
+    assert len(files) == len(shipped) + 1
+    for path in every(shipped):
+        assert files[path.relative_to(repository).as_posix()] == path.read_text(encoding="utf-8")
     said = capsys.readouterr()
     assert f"wrote {len(files)} files to {out}" in said.out
     assert said.err == ""

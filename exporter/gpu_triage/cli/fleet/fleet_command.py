@@ -1,10 +1,8 @@
 """The commands `gpu-triage fleet` and `gpu-triage report`, and the options they share with `job`."""
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import datetime, timezone
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Final
@@ -41,13 +39,8 @@ def parse_moment(text: str) -> float:
     return found.timestamp()
 
 
-MOMENT: Final = TextType(
-    "TIME", parse_moment, lambda seconds: datetime.fromtimestamp(math.floor(seconds), timezone.utc).isoformat()
-)
-
-
 def at_option(meaning: str) -> Callable[[Command], Command]:
-    return click.option("--at", metavar="TIME", type=MOMENT, help=f"{meaning}  [default: now]")
+    return click.option("--at", type=TextType("TIME", parse_moment), help=f"{meaning}  [default: now]")
 
 
 def limit_option(meaning: str) -> Callable[[Command], Command]:
@@ -63,7 +56,7 @@ def parse_price(text: str) -> float:
 
 
 _PRICE: Final = re.compile(r"[0-9]{1,9}([.][0-9]{1,9})?")
-_PRICE_TYPE: Final = TextType("PRICE", parse_price, str)
+_PRICE_TYPE: Final = TextType("PRICE", parse_price)
 price_option: Final = click.option(
     "--gpu-hour-price",
     type=_PRICE_TYPE,
@@ -172,8 +165,7 @@ _FORMATS: Final[Mapping[str, Callable[[Review], bytes]]] = {
 @click.option(
     "--over",
     "days",
-    metavar="PERIOD",
-    type=TextType("PERIOD", parse_days, lambda days: f"{days}d"),
+    type=TextType("PERIOD", parse_days),
     default="30d",
     show_default=True,
     help="How many whole days to review.",
@@ -190,7 +182,7 @@ _FORMATS: Final[Mapping[str, Callable[[Review], bytes]]] = {
 @click.option("--energy-price", type=_PRICE_TYPE, help="Price of a kWh, in the same currency.")
 @click.option(
     "--pue",
-    type=TextType("RATIO", parse_price, str),
+    type=TextType("RATIO", parse_price),
     default="1",
     show_default=True,
     help="Energy of the data center per energy of its machines (PUE): a factor of the cost of energy.",

@@ -27,7 +27,9 @@ from gpu_triage.read.metrics.metric import MetricSpec
 from gpu_triage.read.processes.allocation import GPU_ALLOCATED
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_OWNER_INFO
 
-_ON_HOST: Final = "on (cluster, job, instance)"
+HOST_LABELS: Final = "cluster, job, instance"
+GPU_LABELS: Final = f"{HOST_LABELS}, gpu, uuid"
+_ON_HOST: Final = f"on ({HOST_LABELS})"
 _FROM_DCGM: Final = 'recorded_from="dcgm"'
 _DCGM: Final = '__name__=~"DCGM_FI_DEV_GPU_TEMP(_CELSIUS)?"'  # DCGM 4.7 renamed it
 _REMEMBERED: Final = "1d"  # how long an unreachable exporter is remembered from its earlier samples
@@ -97,13 +99,13 @@ def queries(selection: Selection) -> Mapping[str, str]:
     """The queries about a fleet by name.
 
     down, exporters: targets with failing and with successful scrapes.
-    findings, host_findings: start time of each present finding; states, host_states: their states.
+    findings, states: of GPUs and hosts; when each present finding began, or if only dcgm-exporter's metrics tell of it,
+    when it was first recorded, at most a day ago; and their states.
     accepted: until when a finding is accepted.
     gpus, allocated, processes: identity and owners of the GPUs on hosts with a verdict other than keep.
     incidents: by board, over the last 30 days.
     maintenance: when it ends; by the rules also of hosts that are not scraped, and of cordoned nodes, without reason.
-    dcgm, dcgm_findings: hosts that only dcgm-exporter watches, by the rules of compat/dcgm.yml; when each finding was
-    first recorded, at most a day ago.
+    dcgm: hosts that only dcgm-exporter watches, by the rules of compat/dcgm.yml.
     """
     where, dcgm = str(selection), selection.with_matcher(_FROM_DCGM)
     verdict = f"{judgment.GPU_HOST_VERDICT.name}{where}"
@@ -122,47 +124,44 @@ def queries(selection: Selection) -> Mapping[str, str]:
     def since(timestamps: MetricSpec) -> str:
         """Timestamps corrected for each host's clock offset; unchanged if the host doesn't expose its time."""
         reported, time = f"{timestamps.name}{where}", f"{exporter_health.GPU_EXPORTER_TIME_SECONDS.name}{where}"
-        behind = f"max by (cluster, job, instance) (timestamp({time}) - {time})"
+        behind = f"max by ({HOST_LABELS}) (timestamp({time}) - {time})"
         return f"({reported} + {_ON_HOST} group_left () {behind}) or {reported} or {last(timestamps)}"
 
+    began = judgment.GPU_FINDING_SINCE_TIMESTAMP_SECONDS, judgment.GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS
+    states = judgment.GPU_FINDING, judgment.GPU_HOST_FINDING
+    recorded = (f"min_over_time(timestamp({spec.name}{dcgm})[1d:1m])" for spec in states)
     build = f"{exporter_health.GPU_EXPORTER_BUILD_INFO.name}{where}"
     ours = selection.with_matcher('job=~".*gpu-triage.*"')
-    month, week = (
-        GPU_INCIDENTS_RECENT.name + selection.with_matcher(f'by="board",days="{days}",kind!="reset"')
-        for days in (30, 7)
-    )
-    repeated = LIMITS["gpu.repeat_offender"]
     planned = f"{GPU_HOST_MAINTENANCE_UNTIL_TIMESTAMP_SECONDS.name}{where}"
     until = f"instance:gpu_maintenance:until{where}"
     return {
         "down": f"(up{ours} or up{where} and {_ON_HOST} last_over_time({build}[{_REMEMBERED}])) == 0",
-        "exporters": f"group by (cluster, job, instance) ({build})",
+        "exporters": f"group by ({HOST_LABELS}) ({build})",
         "simulated": f"{exporter_health.GPU_EXPORTER_SIMULATED.name}{where} == 1",
         "host_verdicts": f"{verdict} or {unscraped}",
         "verdicts": now_or_last(judgment.GPU_VERDICT),
         "bottlenecks": now_or_last(judgment.GPU_BOTTLENECK),
-        "findings": since(judgment.GPU_FINDING_SINCE_TIMESTAMP_SECONDS),
-        "host_findings": since(judgment.GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS),
-        "states": now_or_last(judgment.GPU_FINDING),
-        "host_states": now_or_last(judgment.GPU_HOST_FINDING),
+        "findings": " or ".join((*map(since, began), *recorded)),
+        "states": " or ".join(map(now_or_last, states)),
         "accepted": now_or_last(judgment.GPU_FINDING_ACCEPTED_UNTIL_TIMESTAMP_SECONDS),
-        "gpus": (
-            "group by (cluster, job, instance, gpu, uuid, name, serial)"
-            f" ({to_look_at(GPU_INFO)} or {GPU_INFO.name}{dcgm})"
-        ),
+        "gpus": f"group by ({GPU_LABELS}, name, serial) ({to_look_at(GPU_INFO)} or {GPU_INFO.name}{dcgm})",
         "allocated": f"({to_look_at(GPU_ALLOCATED)}) == 1",
         "processes": to_look_at(GPU_PROCESS_OWNER_INFO),
-        "dcgm": f"group by (cluster, job, instance) ({GPU_UP.name}{dcgm})",
-        "dcgm_findings": " or ".join(
-            f"min_over_time(timestamp({spec.name}{dcgm})[1d:1m])"
-            for spec in (judgment.GPU_FINDING, judgment.GPU_HOST_FINDING)
-        ),
+        "dcgm": f"group by ({HOST_LABELS}) ({GPU_UP.name}{dcgm})",
         "maintenance": f"{planned} or last_over_time({planned}[{_REMEMBERED}]) and {_ON_HOST} {until} or {until}",
-        "incidents": (
-            f"{month} >= {repeated['in_30_days'].value:.0f} "
-            f"or {month} and ignoring (days) {week} >= {repeated['in_7_days'].value:.0f}"
-        ),
+        "incidents": offender_query(selection, "5m"),
     }
+
+
+def offender_query(selection: Selection, window: str) -> str:
+    """The boards with recurring incidents of one kind within 30 or 7 days, at any time in the window, such as 30d."""
+
+    def most(within: int) -> str:
+        which = selection.with_matcher(f'by="board",days="{within}",kind!="reset"')
+        return f"max by ({GPU_LABELS}, kind) (max_over_time({GPU_INCIDENTS_RECENT.name}{which}[{window}]))"
+
+    month, week = (f"{LIMITS['gpu.repeat_offender'][name].value:.0f}" for name in ("in_30_days", "in_7_days"))
+    return f"{most(30)} >= {month} or {most(30)} and {most(7)} >= {week}"
 
 
 def ask(client: PrometheusClient, selection: Selection, at: float | None) -> Fleet:
@@ -374,7 +373,6 @@ def _gpus(answers: QueryResults) -> defaultdict[HostKey, list[FleetGpu]]:
     classes = {gpu_key(each): int(each.value) for each in answers["bottlenecks"]}
     identities = {gpu_key(each): each.labels for each in answers["gpus"]}
     allocated, processes = _by_gpu(answers["allocated"]), _by_gpu(answers["processes"])
-    names = dict(enumerate(judgment.BOTTLENECK_CLASSES, start=1))
     found: defaultdict[HostKey, list[FleetGpu]] = defaultdict(list)
     for key in verdicts.keys() | classes.keys() | identities.keys():
         identity = identities.get(key, {})
@@ -384,7 +382,7 @@ def _gpus(answers: QueryResults) -> defaultdict[HostKey, list[FleetGpu]]:
                 name=identity.get("name", ""),
                 serial=identity.get("serial", ""),
                 verdict=verdicts.get(key, Verdict.NOT_READ),
-                bottleneck=names.get(classes.get(key, 0), ""),
+                bottleneck=judgment.GPU_BOTTLENECK.states.get(classes.get(key, 0), ""),
                 owners=owners_among(allocated[key], processes[key]),
             )
         )
@@ -393,11 +391,11 @@ def _gpus(answers: QueryResults) -> defaultdict[HostKey, list[FleetGpu]]:
 
 def _findings(answers: QueryResults) -> defaultdict[HostKey, list[FleetFinding]]:
     states: dict[FindingKey, float] = {}
-    for series in (*answers["states"], *answers["host_states"]):
+    for series in answers["states"]:
         key = finding_key(series)
         states[key] = max(series.value, states.get(key, State.ENDED))
     began: dict[FindingKey, float] = {}
-    for series in (*answers["findings"], *answers["host_findings"], *answers["dcgm_findings"]):
+    for series in answers["findings"]:
         key = finding_key(series)
         if states.get(key, State.ENDED) != State.ENDED:
             began[key] = min(series.value, began.get(key, series.value))

@@ -200,16 +200,22 @@ class HttpServer:
     def __init__(self, url: str, config: HttpConfig, timeout_seconds: float, option: str = "--prometheus") -> None:
         parts = _parts(url, option)
         self.url = url.rstrip("/")
-        self._host, self._port, self._https = parts.hostname or "", parts.port, parts.scheme == "https"
+        self._https = parts.scheme == "https"
+        port = http.client.HTTPS_PORT if self._https else http.client.HTTP_PORT
+        self._address = parts.hostname or "", parts.port or port
         self._path = parts.path.rstrip("/")
         self._config = config
         self._timeout_seconds = timeout_seconds
 
     def send(self, method: str, path: str, body: bytes = b"", kind: str = "") -> tuple[int, bytes]:
         """Send a request with a body of this content type, if any; returns status and answer."""
-        connection = self._connection()
+        connection = http.client.HTTPConnection(*self._address, timeout=self._timeout_seconds)
         try:
             with ended_after(connection, self._timeout_seconds):
+                connection.connect()
+                if self._https:  # to a host with a certificate that may be for a different name
+                    name = self._config.server_name or self._address[0]
+                    connection.sock = self._config.tls.wrap_socket(connection.sock, server_hostname=name)
                 connection.putrequest(method, self._path + path)
                 if kind:
                     connection.putheader("Content-Type", kind)
@@ -236,13 +242,6 @@ class HttpServer:
         finally:
             connection.close()
 
-    def _connection(self) -> http.client.HTTPConnection:
-        port = self._port or (http.client.HTTPS_PORT if self._https else http.client.HTTP_PORT)
-        if not self._https:
-            return http.client.HTTPConnection(self._host, port, timeout=self._timeout_seconds)
-        name = self._config.server_name or self._host
-        return _TlsConnection(self._host, port, self._timeout_seconds, name, self._config.tls)
-
 
 class PrometheusClient(HttpServer):
     """Queries a server of Prometheus, or one with the same query API."""
@@ -254,20 +253,15 @@ class PrometheusClient(HttpServer):
 
     def now(self) -> float:
         """The server's own clock, in Unix seconds."""
-        data = self._ask("query", {"query": "time()"})
-        try:
-            # VictoriaMetrics has no scalars: it responds with a vector of one series.
-            scalar = data["result"][0]["value"] if data["resultType"] == "vector" else data["result"]
-            seconds = float(scalar[1])
-        except _OTHER_SHAPE as error:
-            raise self._junk("no time") from error
-        if not 0 <= seconds <= LATEST_SECONDS:
+        found = self.at("vector(time())")
+        if not found or not 0 <= found[0].value <= LATEST_SECONDS:
             raise self._junk("no time")
-        return seconds
+        return found[0].value
 
-    def at(self, query: str, seconds: float) -> list[Series]:
-        data = self._ask("query", {"query": query, "time": f"{seconds:.3f}"})
-        return self._series(data, "vector", lambda each: [each["value"]])
+    def at(self, query: str, seconds: float | None = None) -> list[Series]:
+        """Run an instant query at a Unix time, or now."""
+        parameters = {"query": query} | ({} if seconds is None else {"time": f"{seconds:.3f}"})
+        return self._series(self._ask("query", parameters), "vector", lambda each: [each["value"]])
 
     def over(self, query: str, start: float, end: float, step_seconds: float) -> list[Series]:
         """Run a range query between two Unix times, inclusive."""
@@ -330,19 +324,6 @@ class PrometheusClient(HttpServer):
         if self._method == "GET":
             return self.send("GET", f"{target}?{body}")
         return self.send("POST", target, body.encode("ascii"), "application/x-www-form-urlencoded")
-
-
-class _TlsConnection(http.client.HTTPConnection):
-    """HTTPS to a host with a certificate that may be for a different name."""
-
-    def __init__(self, host: str, port: int, timeout: float, server_name: str, context: ssl.SSLContext) -> None:
-        super().__init__(host, port, timeout=timeout)
-        self._server_name = server_name
-        self._tls = context
-
-    def connect(self) -> None:
-        super().connect()
-        self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._server_name)
 
 
 def _remarks(document: dict[str, Any]) -> Iterator[object]:

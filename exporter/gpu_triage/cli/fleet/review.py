@@ -6,36 +6,36 @@ the exporters' own series of the last hours replace it.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-import yaml
-
-from gpu_triage.alerting.files import rule_files
+from gpu_triage.alerting.build import built
+from gpu_triage.alerting.settings import DEFAULTS
+from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.cli.fleet.fleet_view import (
+    GPU_LABELS,
+    HOST_LABELS,
     RepeatOffender,
     Selection,
     gpu_key,
     matcher_of_any,
     narrowed,
+    offender_query,
     repeat_offenders,
 )
 from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
 from gpu_triage.errors import PrometheusUnavailable
-from gpu_triage.judge.findings.settings import LIMITS
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES, GPU_FINDING_ACCEPTED_UNTIL_TIMESTAMP_SECONDS
 from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.gpu.presence import GPU_UP
-from gpu_triage.read.incidents.incident_metrics import GPU_INCIDENTS_RECENT, GPU_REPAIRED_TIMESTAMP_SECONDS
+from gpu_triage.read.incidents.incident_metrics import GPU_REPAIRED_TIMESTAMP_SECONDS
 
 MOST_ROWS: Final = 20  # the most rows per table
 HOUR_SECONDS: Final = 3600
 DAY_SECONDS: Final = 86_400
 JOULES_PER_KWH: Final = 3.6e6
-HOST_LABELS: Final = "cluster, job, instance"
-GPU_LABELS: Final = f"{HOST_LABELS}, gpu, uuid"
 
 
 def day_sums(where: str, by: str = "") -> Mapping[str, str]:
@@ -157,17 +157,6 @@ def daily_queries(selection: Selection) -> Mapping[str, str]:
     }
 
 
-def offender_query(selection: Selection, window: str) -> str:
-    """The boards with recurring incidents of one kind within 30 or 7 days, at any time in the window, such as 30d."""
-
-    def most(within: int) -> str:
-        which = selection.with_matcher(f'by="board",days="{within}",kind!="reset"')
-        return f"max by ({GPU_LABELS}, kind) (max_over_time({GPU_INCIDENTS_RECENT.name}{which}[{window}]))"
-
-    month, week = (f"{LIMITS['gpu.repeat_offender'][name].value:.0f}" for name in ("in_30_days", "in_7_days"))
-    return f"topk({MOST_ROWS}, {most(30)} >= {month} or {most(30)} and {most(7)} >= {week})"
-
-
 ByDay = tuple[float | None, ...]  # one value per day; None for a day without data
 Sums = Mapping[tuple[str, ...], Mapping[str, float]]  # numbers by their names, of each combination of labels
 
@@ -200,7 +189,7 @@ class Review:
     gpus: ByDay  # most GPUs seen at once
     totals: Mapping[str, ByDay]  # by the names of `total_queries`
     before: Mapping[str, float]  # the same of the period before; empty unless each of its days was recorded
-    held_back: Mapping[str, ByDay]  # hours by bottleneck class, in the playbook's order of severity
+    held_back: Mapping[str, ByDay]  # hours by bottleneck class, in the playbook's order of severity; 0 if only observed
     tables: Mapping[str, Sums]  # by the names of `SECTIONS`
     offenders: tuple[RepeatOffender, ...]  # boards with recurring incidents
     decisions: tuple[Decision, ...]  # of operators, the latest first
@@ -243,19 +232,17 @@ def review(client: PrometheusClient, selection: Selection, now: float, days: int
     """The review of so many whole days before this time; raises PrometheusUnavailable if none of them was recorded."""
     end = now // DAY_SECONDS * DAY_SECONDS
     midnights = [end - place * DAY_SECONDS for place in reversed(range(days))]
-    queries = daily_queries(selection)
-    found = {name: client.over(query, midnights[0], end, DAY_SECONDS) for name, query in queries.items()}
-    if not found["observed"]:
-        raise _nothing_recorded(client, selection, now, days)
     where, window = str(selection), f"{days * 24 - 1}h"
-    asked = table_queries(where, window)
-    tables = {name: _table(client, name, columns, end) for name, columns in asked.items()}
+    tables = table_queries(where, window)
+    found = _reviewed(client, selection, midnights, daily_queries(selection), tables, window=f"{days}d")
+    if total(found.observed) is None:
+        raise _nothing_recorded(client, selection, now, days)
     earlier, daily = f" offset {days}d", total_queries(where, selection.cluster_alone)
     past = {name: over(query, window, TOGETHER.get(name, "sum"), earlier) for name, query in daily.items()}
     past["replaced"] = f"sum({replaced_query(where, window, earlier)})"
     known = past if client.at(whole(where, window, earlier), end) else {}
-    before = {name: each.value for name, query in known.items() for each in client.at(query, end)}
-    return _assembled(client, selection, midnights, found, tables, window=f"{days}d", before=before)
+    before = {name: each.value for name in known for each in client.at(known[name], end)}
+    return replace(found, before=before, warnings=tuple(client.warnings))
 
 
 def _table(client: PrometheusClient, section: str, columns: Mapping[str, str], at: float) -> Sums:
@@ -281,37 +268,36 @@ def _nothing_recorded(client: PrometheusClient, selection: Selection, now: float
     )
 
 
-def _assembled(
+def _reviewed(
     client: PrometheusClient,
     selection: Selection,
     midnights: Sequence[float],
-    found: Mapping[str, list[Series]],
-    tables: Mapping[str, Sums],
+    daily: Mapping[str, str],
+    tables: Mapping[str, Mapping[str, str]],
     *,
     window: str,
-    before: Mapping[str, float] = MappingProxyType({}),
     step_seconds: float = DAY_SECONDS,
 ) -> Review:
-    """From the answers to `daily_queries`; `midnights`: the ends of days, `window`: all, in PromQL."""
+    """What the server answers to the queries at the ends of days, and of tables over the `window` of all of them."""
     end = midnights[-1]
-
+    found = {name: client.over(query, midnights[0], end, DAY_SECONDS) for name, query in daily.items()}
     observed = {round(at) for each in found["observed"] for at, _ in each.samples}
 
-    def one(name: str) -> ByDay:
+    def by_day(series: Sequence[Series], otherwise: float | None = None) -> ByDay:
         """Nothing of a day that was not observed: its peak would be of a minute that looks back on the day before."""
-        days = _by_day(found[name][0], midnights) if found.get(name) else (None,) * len(midnights)
-        return tuple(value if round(at) in observed else None for at, value in zip(midnights, days, strict=True))
+        values = {round(at): value for each in series for at, value in each.samples}
+        return tuple(values.get(round(at), otherwise) if round(at) in observed else None for at in midnights)
 
-    held = {each.labels["class"]: _by_day(each, midnights) for each in found["held back"]}
+    held = {each.labels["class"]: by_day([each], otherwise=0.0) for each in found["held back"]}
     return Review(
         source=client.url,
         selection=str(selection),
         end=end,
-        gpus=one("gpus"),
-        totals={name: one(name) for name in total_queries("", "")},
-        before=before,
+        gpus=by_day(found["gpus"]),
+        totals={name: by_day(found.get(name, [])) for name in total_queries("", "")},
+        before={},
         held_back={name: held[name] for name in BOTTLENECK_CLASSES if name in held},
-        tables=tables,
+        tables={name: _table(client, name, tables.get(name, {}), end) for name in SECTIONS},
         offenders=_offenders(client, selection, end, window),
         decisions=_decisions(client, selection, end, window),
         warnings=tuple(client.warnings),
@@ -319,13 +305,8 @@ def _assembled(
     )
 
 
-def _by_day(series: Series, midnights: Sequence[float]) -> ByDay:
-    values = {round(at): value for at, value in series.samples}
-    return tuple(values.get(round(midnight)) for midnight in midnights)
-
-
 def _offenders(client: PrometheusClient, selection: Selection, end: float, window: str) -> tuple[RepeatOffender, ...]:
-    found = client.at(offender_query(selection, window), end)
+    found = client.at(f"topk({MOST_ROWS}, {offender_query(selection, window)})", end)
     which = selection.with_matcher(matcher_of_any("uuid", {each.labels["uuid"] for each in found}))
     gpus = f"group by (uuid, serial) (last_over_time({GPU_INFO.name}{which}[{window}]))"
     return repeat_offenders(found, client.at(gpus, end))
@@ -353,8 +334,9 @@ _IDLE: Final = "instance_gpu:gpu_allocated_idle:active"
 
 @cache
 def _recorded() -> Mapping[str, str]:
-    groups = yaml.safe_load(rule_files()["recording.yml"])["groups"]
-    return {rule["record"]: str(rule["expr"]).strip() for group in groups for rule in group["rules"]}
+    (source,) = (each for each in shipped_sources() if each.path == "recording.yml")
+    rules = (rule.fields for _, rules in built(source, DEFAULTS) for rule in rules)
+    return {str(fields["record"]): str(fields["expr"]).strip() for fields in rules}
 
 
 def first_look_queries(selection: Selection, seconds: int) -> tuple[Mapping[str, str], Mapping[str, Mapping[str, str]]]:
@@ -379,45 +361,45 @@ def first_look_queries(selection: Selection, seconds: int) -> tuple[Mapping[str,
     known = f"last_over_time({GPU_UP.name}{where}[{seconds}s])"
     names = f"topk by ({GPU_LABELS}) (1, {model}) or on ({GPU_LABELS}) group by ({GPU_LABELS}) ({known})"
     named = f"* on ({GPU_LABELS}) group_left (name) ({names})"
-    hours, owners = f"* {_STEP} / {HOUR_SECONDS}", SECTIONS["owner"][0]
+    hours = f"* {_STEP} / {HOUR_SECONDS}"
     wasted = f"{share} * on ({GPU_LABELS}) group_left () max by ({GPU_LABELS}) ({idle})"
     most = f"max by ({GPU_LABELS}) (quantile_over_time(0.95, {busy}{window}))"
     # Of GPUs that worked or were unavailable, the activity is known.
     active = f"({seen} and ({worked} or {down} > 0))"
-    by_gpu = {"observed": f"({seen})", "active": active, "used": f"({worked})", "unavailable": f"({down})"}
+    by_gpu = {"observed": seen, "active": active, "used": worked, "unavailable": down, "held back": lost}
     serving = 'on (workload) label_replace(vector(1), "workload", "serving", "", "")'
     by_owner = {"allocated": share, "idle": f"({wasted} unless {serving})", "serving": f"({wasted} and {serving})"}
-    summed = {name: f"(sum_over_time({each}{window})) {hours}" for name, each in by_owner.items()}
+    found = {name: f"({each}) {named} / {HOUR_SECONDS}" for name, each in by_gpu.items()}
+    found |= {name: f"(sum_over_time({each}{window})) {hours}" for name, each in by_owner.items()}
     here = f"and on (cluster) last_over_time({GPU_UP.name}{selection.cluster_alone}[{seconds}s])"
     queues = {name: f"sum(({rules[series]}) {here}){window}" for name, series in PENDING.items()}
     totals = {
         "gpus": f"count({seen})",
-        **{name: f"sum({each}) / {HOUR_SECONDS}" for name, each in by_gpu.items()},
-        **{name: f"sum{each}" for name, each in summed.items()},
+        **{name: f"sum({each})" for name, each in found.items()},
         "energy": f"sum(increase(gpu_energy_joules_total{where}[{seconds}s])) / {JOULES_PER_KWH:.0f}",
         **{name: f"max_over_time({queue})" for name, queue in queues.items()},
         "pod wait": f"sum_over_time({queues['pod queue']}) {hours}",
         "job wait": f"sum_over_time({queues['job queue']}) {hours}",
-        "held back": f"sum by (class) ({lost}) / {HOUR_SECONDS}",
+        "held back": f"sum by (class) ({found['held back']})",
     }
-    by_model = {**by_gpu, "held back": lost}
-    models = {name: f"sum by (name) ({each} {named}) / {HOUR_SECONDS}" for name, each in by_model.items()}
-    return totals, {
-        "owner": {name: f"sum by ({owners}) {summed[name]}" for name in SECTIONS["owner"][1]},
-        "model": {**models, "p95": f"avg by (name) ({most} {named})"},
-        "host class": {"held back": f"topk({MOST_ROWS}, sum by ({HOST_LABELS}, class) ({lost}) / {HOUR_SECONDS})"},
+    tables = {
+        section: {name: f"sum by ({labels}) ({found[name]})" for name in names if name in found}
+        for section, (labels, names) in SECTIONS.items()
+        if section != "host"
     }
+    tables["model"]["p95"] = f"avg by (name) ({most} {named})"
+    tables["host class"]["held back"] = f"topk({MOST_ROWS}, {tables['host class']['held back']})"
+    return totals, tables
 
 
 def first_look(client: PrometheusClient, selection: Selection, now: float, seconds: float) -> Review:
     """The review of the last seconds, to whole steps of 5 minutes; raises PrometheusUnavailable without any series."""
     end, length = now // _STEP * _STEP, int(seconds // _STEP * _STEP)
-    totals, asked = first_look_queries(selection, length)
-    found = {name: client.over(query, end, end, _STEP) for name, query in totals.items()}
-    if not found["observed"]:
+    totals, tables = first_look_queries(selection, length)
+    found = _reviewed(client, selection, [end], totals, tables, window=f"{length}s", step_seconds=float(length))
+    if total(found.observed) is None:
         raise PrometheusUnavailable(
             f"{client.url} has no GPU activity{f' of hosts {selection}' if str(selection) else ''} in this time; "
             "let it scrape the exporters for ten minutes first"
         )
-    tables = {name: _table(client, name, asked.get(name, {}), end) for name in SECTIONS}
-    return _assembled(client, selection, [end], found, tables, window=f"{length}s", step_seconds=float(length))
+    return found

@@ -11,7 +11,7 @@ from statistics import fmean, linear_regression
 from typing import Any, Final, NamedTuple
 
 from gpu_triage import __version__
-from gpu_triage.alerting.gpu_hours import GPU_HOURS
+from gpu_triage.alerting.macros import GPU_HOURS
 from gpu_triage.cli.fleet.fleet_view import HostKey
 from gpu_triage.cli.fleet.job_pace import job_name
 from gpu_triage.cli.fleet.review import DAY_SECONDS, MOST_ROWS, PENDING, ByDay, Prices, Review, total
@@ -471,18 +471,11 @@ def _plots(review: Review) -> Iterator[str]:
         Band("not used", "f-seen", _difference(review.observed, totals["used"])),
     ]
     yield plot("GPU hours observed", "h", review.days, used)
-    met = [(name, values) for name, values in review.held_back.items() if any(values)]
-    held = [Band(name, f"c-{name}", _zero_if_seen(values, review.observed)) for name, values in met]
+    held = [Band(name, f"c-{name}", values) for name, values in review.held_back.items() if any(values)]
     yield plot("GPU hours held back, by bottleneck", "h", review.days, held)
     idle = [Band("idle", "f-idle", totals["idle"])]
     yield plot("GPU hours idle while allocated", "h", review.days, idle)
     yield plot("Energy", "kWh", review.days, [Band("GPUs", "f-energy", totals["energy"])])
-
-
-def _zero_if_seen(values: ByDay, observed: ByDay) -> ByDay:
-    """Held-back hours of a class, with 0 on observed days without a series."""
-    pairs = zip(values, observed, strict=True)
-    return tuple(0.0 if value is None and seen is not None else value for value, seen in pairs)
 
 
 def _difference(whole: ByDay, part: ByDay) -> ByDay:

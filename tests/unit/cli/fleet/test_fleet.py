@@ -18,7 +18,7 @@ from gpu_triage.cli.fleet.fleet_text import FleetReport, render_json, render_tex
 from gpu_triage.cli.fleet.fleet_view import Fleet, Selection, fleet_of, queries
 from gpu_triage.cli.fleet.job_pace import slow_jobs
 from gpu_triage.cli.fleet.prometheus import HttpConfig, PrometheusClient, Series
-from gpu_triage.cli.fleet.review import Review, first_look, review
+from gpu_triage.cli.fleet.review import Prices, Review, first_look, review
 from gpu_triage.cli.fleet.review_page import render_html, render_markdown
 from gpu_triage.cli.main import group
 from gpu_triage.errors import PrometheusUnavailable
@@ -297,7 +297,7 @@ def test_a_selection_is_a_part_of_it(found: Review, store: Store) -> None:
 
 
 def test_the_pages_say_what_it_is(found: Review) -> None:
-    text, page = render_markdown(found), render_html(found).decode()
+    text, page = render_markdown(replace(found, prices=Prices(2.5))), render_html(found).decode()
     assert text.startswith("# GPU capacity review, first look at 10 min\n")
     assert "from raw series" in text
     assert "Day by day" not in text + page

@@ -19,7 +19,7 @@ from tests.dashboards.grafana import column_title, substitute, targets, title_of
 from tests.e2e.processes import prometheus
 from tests.html_elements import Elements
 
-from gpu_triage.alerting.gpu_hours import GPU_HOURS
+from gpu_triage.alerting.macros import GPU_HOURS
 from gpu_triage.cli.fleet.fleet_view import Selection
 from gpu_triage.cli.fleet.prometheus import HttpConfig, PrometheusClient, Series
 from gpu_triage.cli.fleet.review import DAY_SECONDS, SECTIONS, Prices, Review, Sums, review, table_queries
@@ -384,6 +384,7 @@ def test_the_page_is_complete_has_no_script_and_loads_nothing(found: Review) -> 
     assert "GPU capacity review, 2026-01-10 to 2026-01-14" in text
     assert "Data for 4 of 5 days" in text
     assert "2026-01-11: no data" in text
+    assert "<title>2026-01-12: not used 30</title>" in text
     assert text.count("no data</title>") == 4  # one day in each plot
     assert text.count('class="plot"') == 4
     assert "&lt;b&gt;|speech" in text
