@@ -17,7 +17,7 @@ from typing import Annotated, Final, NamedTuple
 from gpu_triage.driver.kernel import files
 from gpu_triage.driver.kernel.numa import read_numa_nodes
 from gpu_triage.driver.kernel.procfs import KINDS, RESOURCES, parse_pressure
-from gpu_triage.read.metrics.contract import HostCollector, HostRound
+from gpu_triage.read.metrics.contract import HostCollector, HostRound, known
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge, host_info
 from gpu_triage.read.metrics.monotone import MonotoneCounters
 from gpu_triage.read.metrics.rendering import Each
@@ -112,12 +112,10 @@ class Stat(NamedTuple):
 
 class HostCpuReader:
     def __init__(self) -> None:
-        self._counters: MonotoneCounters[int] = MonotoneCounters()
-        self._switches: MonotoneCounters[str] = MonotoneCounters()
+        self._counters = MonotoneCounters()
         self._node_of: dict[int, int] = {}
         self._counted: dict[int, tuple[int, ...]] = {}
         self._last: dict[int, tuple[int, ...]] = {}
-        self._frequencies = CpuFrequencies()
 
     def read(self, round_: HostRound) -> HostCpuReading:
         """Read CPUs and load. Source: ``/proc/stat``, ``/proc/loadavg`` and ``/sys/devices/system/node``."""
@@ -127,12 +125,8 @@ class HostCpuReader:
         stat = inquiry.need(procfs / "stat", parse_stat)
         self._place(stat.ticks, inquiry.ask(partial(read_numa_nodes, sysfs)))
         inquiry.finish()
-        return HostCpuReading(
-            nodes=self._nodes(stat.ticks, sysfs),
-            load1=load1,
-            processes_blocked=stat.processes_blocked,
-            context_switches=self._switches.known("ctxt", stat.context_switches),
-        )
+        nodes = self._nodes(stat.ticks, sysfs)
+        return self._counters.continued(HostCpuReading(nodes, load1, stat.processes_blocked, stat.context_switches))
 
     def _nodes(self, ticks: Mapping[int, tuple[int, ...]], sysfs: Path) -> tuple[NodeCpu, ...]:
         # If a CPU comes online later, subtract its initial count, which would look like work of a single interval.
@@ -169,7 +163,7 @@ class HostCpuReader:
             cpus=sum(cpu in self._last for cpu in cpus),
             seconds={mode: ticks / hertz for mode, ticks in zip(MODES, total, strict=False)},
             busiest_ratio=None if busiest is None else shared[busiest],
-            busiest_frequency_ratio=self._frequencies.ratio(sysfs, busiest) if busiest is not None and busy else None,
+            busiest_frequency_ratio=clock_ratio(sysfs, busiest) if busiest is not None and busy else None,
             shared_busy_ratio=sum(shared.values()) / len(shared) if 0 < len(shared) < len(measured) else None,
         )
 
@@ -289,68 +283,37 @@ class HostCpuSettingsReading:
 
 
 _POLICY: Final = re.compile(r"policy[0-9]{1,5}")
-_NUMBER: Final = re.compile(r"\b[0-9]{1,5}\b")
 
 
-def policies(sysfs: Path) -> list[Path]:
-    """Folders of the cpufreq policies (groups of CPUs that share a clock, usually one per CPU); empty without."""
-    root = sysfs / "devices" / "system" / "cpu" / "cpufreq"
-    return [root / name for name in files.names_in(root) if _POLICY.fullmatch(name)][: files.MAX_CPUS]
+def clock_ratio(sysfs: Path, cpu: int) -> float | None:
+    """Current clock of a CPU over its highest, 0-1; None without cpufreq."""
+    policy = sysfs / f"devices/system/cpu/cpu{cpu}/cpufreq"  # a link to the policy that the CPU is in
+    now, most = (files.if_readable(files.read_int, policy / name) for name in ("scaling_cur_freq", "cpuinfo_max_freq"))
+    # If the reported maximum excludes boost, a CPU may exceed it.
+    return min(1.0, now / most) if now is not None and most is not None and now > 0 and most > 0 else None
 
 
-class CpuFrequencies:
-    """Reads CPU clocks; caches the policy of each CPU, which does not change while the host runs."""
-
-    def __init__(self) -> None:
-        self._policy_of: Mapping[int, Path] | None = None
-
-    def ratio(self, sysfs: Path, cpu: int) -> float | None:
-        if self._policy_of is None:
-            self._policy_of = {
-                int(each): policy
-                for policy in policies(sysfs)
-                for each in _NUMBER.findall(files.text_of(policy / "related_cpus"))
-            }
-        policy = self._policy_of.get(cpu)
-        if policy is None:
-            return None
-        now, most = (
-            files.if_readable(files.read_int, policy / name) for name in ("scaling_cur_freq", "cpuinfo_max_freq")
-        )
-        # If the reported maximum excludes boost, a CPU may exceed it.
-        return min(1.0, now / most) if now is not None and most is not None and now > 0 and most > 0 else None
+def read_host_cpu_settings(counters: MonotoneCounters, round_: HostRound) -> HostCpuSettingsReading:
+    sysfs = round_.machine.sysfs
+    inquiry = files.HostInquiry(round_.failures, sysfs)
+    clock_source = inquiry.parse(sysfs / "devices/system/clocksource/clocksource0/current_clocksource", _word)
+    cpufreq = sysfs / "devices/system/cpu/cpufreq"
+    policies = [name for name in files.names_in(cpufreq) if _POLICY.fullmatch(name)][: files.MAX_CPUS]
+    governors = Counter(filter(None, (inquiry.parse(cpufreq / name / "scaling_governor", _word) for name in policies)))
+    nodes = inquiry.ask(lambda: read_numa_nodes(sysfs) or {0: frozenset({0})}, aside=True) or {}
+    throttles, milliseconds = (_counts_of_packages(inquiry, sysfs, nodes, name) for name in (_THROTTLES, _THROTTLED))
+    inquiry.finish()
+    seconds = {node: count / 1000 for node, count in milliseconds.items()}
+    return counters.continued(HostCpuSettingsReading(dict(governors.most_common()), clock_source, throttles, seconds))
 
 
-class HostCpuSettingsReader:
-    def __init__(self) -> None:
-        self._counters: MonotoneCounters[tuple[str, str]] = MonotoneCounters()
-
-    def read(self, round_: HostRound) -> HostCpuSettingsReading:
-        sysfs = round_.machine.sysfs
-        inquiry = files.HostInquiry(round_.failures, sysfs)
-        clock_source = inquiry.parse(sysfs / "devices/system/clocksource/clocksource0/current_clocksource", _word)
-        governors = Counter(filter(None, (inquiry.parse(each / "scaling_governor", _word) for each in policies(sysfs))))
-        nodes = inquiry.ask(lambda: read_numa_nodes(sysfs) or {0: frozenset({0})}, aside=True) or {}
-        throttles, milliseconds = (self._counts(inquiry, sysfs, nodes, name) for name in (_THROTTLES, _THROTTLED))
-        inquiry.finish()
-        return HostCpuSettingsReading(
-            governors=dict(governors.most_common()),
-            clock_source=clock_source,
-            throttles=throttles,
-            throttled_seconds={node: count / 1000 for node, count in milliseconds.items()},
-        )
-
-    def _counts(
-        self, inquiry: files.HostInquiry, sysfs: Path, nodes: Mapping[int, frozenset[int]], name: str
-    ) -> dict[str, int]:
-        """Read a counter of each node's processor package; each CPU of a package shows the same value."""
-        counts: dict[str, int] = {}
-        for node, cpus in nodes.items():
-            path = sysfs / f"devices/system/cpu/cpu{min(cpus)}/thermal_throttle" / name
-            count = inquiry.ask(partial(files.read_int, path), aside=True)
-            if count is not None:
-                counts[str(node)] = self._counters.published((str(node), name), count)
-        return counts
+def _counts_of_packages(
+    inquiry: files.HostInquiry, sysfs: Path, nodes: Mapping[int, frozenset[int]], name: str
+) -> dict[str, int]:
+    """Read a counter of each node's processor package; each CPU of a package shows the same value."""
+    cpu_of = {str(node): sysfs / f"devices/system/cpu/cpu{min(cpus)}" for node, cpus in nodes.items()}
+    paths = {node: cpu / "thermal_throttle" / name for node, cpu in cpu_of.items()}
+    return known({node: inquiry.ask(partial(files.read_int, path), aside=True) for node, path in paths.items()})
 
 
 def _word(text: str) -> str:
@@ -363,7 +326,7 @@ HOST_CPU_SETTINGS = HostCollector(
     name="host_cpu_settings",
     about="CPU governor, clock source, and CPU thermal throttling",
     tier=Tier.SLOW,
-    reader=lambda _config: HostCpuSettingsReader().read,
+    reader=lambda _config: partial(read_host_cpu_settings, MonotoneCounters()),
 )
 
 GPU_HOST_PRESSURE_SECONDS_TOTAL = host_counter(
@@ -382,22 +345,20 @@ class HostPressureReading:
     memory: Annotated[Mapping[str, float] | None, GPU_HOST_PRESSURE_SECONDS_TOTAL, "memory"]
 
 
-class HostPressureReader:
-    def __init__(self) -> None:
-        self._counters: MonotoneCounters[str] = MonotoneCounters()
-
-    def read(self, round_: HostRound) -> HostPressureReading:
-        procfs = round_.machine.procfs
-        inquiry = files.HostInquiry(round_.failures, procfs)
-        readings = {resource: inquiry.parse(procfs / "pressure" / resource, parse_pressure) for resource in RESOURCES}
-        inquiry.finish()
-        if readings["cpu"]:
-            # Since 5.13 the kernel also prints "full" for the host's CPUs, always 0 and documented as undefined.
-            readings["cpu"] = {kind: seconds for kind, seconds in readings["cpu"].items() if kind == "some"}
-        published = self._counters.published_seconds
-        return HostPressureReading(**{resource: published(resource, each) for resource, each in readings.items()})
+def read_host_pressure(counters: MonotoneCounters, round_: HostRound) -> HostPressureReading:
+    procfs = round_.machine.procfs
+    inquiry = files.HostInquiry(round_.failures, procfs)
+    readings = {resource: inquiry.parse(procfs / "pressure" / resource, parse_pressure) for resource in RESOURCES}
+    inquiry.finish()
+    if readings["cpu"]:
+        # Since 5.13 the kernel also prints "full" for the host's CPUs, always 0 and documented as undefined.
+        readings["cpu"] = {kind: seconds for kind, seconds in readings["cpu"].items() if kind == "some"}
+    return counters.continued(HostPressureReading(**readings))
 
 
 HOST_PRESSURE = HostCollector(
-    "host_pressure", "pressure stall information", Tier.MEDIUM, lambda _config: HostPressureReader().read
+    name="host_pressure",
+    about="pressure stall information",
+    tier=Tier.MEDIUM,
+    reader=lambda _config: partial(read_host_pressure, MonotoneCounters()),
 )

@@ -70,7 +70,7 @@ class HostDiskReader:
     """Reads disk statistics; continues counters over wraps: 32-bit ones wrap after 49 days of I/O."""
 
     def __init__(self) -> None:
-        self._counters: MonotoneCounters[str] = MonotoneCounters()
+        self._counters = MonotoneCounters()
         self._bound = Bound(MOST_DEVICES, "too_many_disks")
 
     def read(self, round_: HostRound) -> tuple[Disk, ...]:
@@ -80,32 +80,23 @@ class HostDiskReader:
         inquiry.finish()
         blocks = round_.machine.sysfs / "class" / "block"
         known_to_sysfs = is_present(blocks)
-        disks = [
-            (name, counts)
-            for name, counts in sorted(dict(lines or ()).items())
+        disks = {disk.device: disk for disk in lines or ()}
+        whole = [
+            name
+            for name in sorted(disks)
             if (_is_whole(blocks, name) if known_to_sysfs else is_named_like_a_disk(name))
         ]
-        return tuple(self._disk(*disk) for disk in self._bound.kept(disks, round_.failures))
-
-    def _disk(self, name: str, counts: tuple[int, ...]) -> Disk:
-        reads, sectors_read, read_ms, writes, sectors_written, write_ms, busy_ms, queue_ms = self._counters.row(
-            name, counts
-        )
-        moved = sectors_read * _BYTES_PER_SECTOR, sectors_written * _BYTES_PER_SECTOR
-        seconds = (each / _MILLISECONDS_PER_SECOND for each in (read_ms, write_ms, busy_ms, queue_ms))
-        return Disk(name, *moved, reads, writes, *seconds)
+        return tuple(self._counters.continued(disks[name], name) for name in self._bound.kept(whole, round_.failures))
 
 
-def parse_disk(line: str) -> tuple[str, tuple[int, ...]]:
-    """Parse a line of /proc/diskstats into name and counts; newer kernels append columns for discards and flushes.
-
-    The counts are reads, sectors, milliseconds; writes, sectors, milliseconds; milliseconds busy and queued.
-    """
+def parse_disk(line: str) -> Disk:
+    """Parse a line of /proc/diskstats; newer kernels append columns for discards and flushes."""
     columns = line.split()
     if len(columns) < _COLUMNS:
         raise ValueError(f"{line[:80]!r} has {len(columns)} columns")
-    reads, _, *read, writes, _, sectors, milliseconds, _, busy, queue = map(parse_count, columns[3:_COLUMNS])
-    return columns[2], (reads, *read, writes, sectors, milliseconds, busy, queue)
+    reads, _, read, read_ms, writes, _, written, write_ms, _, busy_ms, queue_ms = map(parse_count, columns[3:_COLUMNS])
+    seconds = (each / _MILLISECONDS_PER_SECOND for each in (read_ms, write_ms, busy_ms, queue_ms))
+    return Disk(columns[2], read * _BYTES_PER_SECTOR, written * _BYTES_PER_SECTOR, reads, writes, *seconds)
 
 
 def is_named_like_a_disk(name: str) -> bool:
@@ -131,19 +122,17 @@ _MOUNT: Final = re.compile(r"(?P<name>[\w.-]{1,16}?)-[0-9a-f]{8,16}")
 _LINE: Final = re.compile(r"(\w+) +([0-9]{1,20}) samples \[(\w+)\](?: [0-9]+ [0-9]+ ([0-9]{1,20}))?.*")
 _GDS_LINE: Final = re.compile(r"(Reads|Writes|Ops)\s*: (.*)")
 _GDS_VALUE: Final = re.compile(r"(\w+)=([0-9]{1,20})")
-_GDS_PLACES: Final = {
-    ("Reads", "ok"): ("ok", "read"),
-    ("Reads", "err"): ("err", "read"),
-    ("Reads", "readMiB"): ("mib", "read"),
-    ("Writes", "ok"): ("ok", "write"),
-    ("Writes", "err"): ("err", "write"),
-    ("Writes", "writeMiB"): ("mib", "write"),
+_GDS_FIELDS: Final = {
+    ("Reads", "ok"): ("operations", "read"),
+    ("Reads", "err"): ("errors", "read"),
+    ("Reads", "readMiB"): ("moved_bytes", "read"),
+    ("Writes", "ok"): ("operations", "write"),
+    ("Writes", "err"): ("errors", "write"),
+    ("Writes", "writeMiB"): ("moved_bytes", "write"),
     ("Ops", "Read"): ("in_flight", "read"),
     ("Ops", "Write"): ("in_flight", "write"),
 }
-"""What a value of a line counts, and in which direction."""
-
-_Counts = Mapping[str, Mapping[str, int]]  # by what is counted, then by direction
+"""The field of the reading that has a value of a line, and the direction."""
 
 _lustre_counter = partial(host_counter, labels={"file_system": ANY, "direction": _DIRECTIONS})
 
@@ -213,46 +202,18 @@ class FileSystemsReading:
     gds: Annotated[GpuDirectStorage | None, Each()]
 
 
-class FileSystemsReader:
-    def __init__(self) -> None:
-        self._counters: MonotoneCounters[tuple[str, str, str]] = MonotoneCounters()
-
-    def read(self, round_: HostRound) -> FileSystemsReading:
-        """Read I/O totals of Lustre (``llite.*.stats``) and GDS (nvfs-stat.c of github.com/NVIDIA/gds-nvidia-fs)."""
-        machine, inquiry = round_.machine, HostInquiry(round_.failures, round_.machine.procfs)
-        mounts: dict[str, _Counts] = {}
-        for name, path in _lustre_stats(machine.procfs, machine.sysfs):
-            stats = inquiry.parse(path, parse_lustre_stats)
-            if stats is not None and name not in mounts and len(mounts) < _MOST_MOUNTS:
-                mounts[name] = stats
-        gds = inquiry.parse(machine.procfs / "driver" / "nvidia-fs" / "stats", parse_gds_stats)
-        inquiry.finish()
-        lustre = tuple(self._mount(name, stats) for name, stats in sorted(mounts.items()))
-        return FileSystemsReading(lustre, None if gds is None else self._gds(gds))
-
-    def _mount(self, name: str, stats: _Counts) -> LustreMount:
-        microseconds = self._published(name, "microseconds", stats)
-        return LustreMount(
-            name=name,
-            moved_bytes=self._published(name, "bytes", stats),
-            operations=self._published(name, "operations", stats),
-            seconds={direction: value / _MICROSECONDS for direction, value in microseconds.items()},
-        )
-
-    def _gds(self, stats: _Counts) -> GpuDirectStorage:
-        mebibytes = self._published("gds", "mib", stats)
-        return GpuDirectStorage(
-            moved_bytes={direction: value * _BYTES_PER_MIB for direction, value in mebibytes.items()},
-            operations=self._published("gds", "ok", stats),
-            errors=self._published("gds", "err", stats),
-            in_flight=stats.get("in_flight", {}),
-        )
-
-    def _published(self, source: str, what: str, stats: _Counts) -> dict[str, int]:
-        return {
-            direction: self._counters.published((source, what, direction), value)
-            for direction, value in stats.get(what, {}).items()
-        }
+def read_file_systems(counters: MonotoneCounters, round_: HostRound) -> FileSystemsReading:
+    """Read I/O totals of Lustre (``llite.*.stats``) and GDS (nvfs-stat.c of github.com/NVIDIA/gds-nvidia-fs)."""
+    machine, inquiry = round_.machine, HostInquiry(round_.failures, round_.machine.procfs)
+    mounts: dict[str, LustreMount] = {}
+    for name, path in _lustre_stats(machine.procfs, machine.sysfs):
+        mount = inquiry.parse(path, partial(parse_lustre_stats, name=name))
+        if mount is not None and name not in mounts and len(mounts) < _MOST_MOUNTS:
+            mounts[name] = counters.continued(mount, name)
+    gds = inquiry.parse(machine.procfs / "driver" / "nvidia-fs" / "stats", parse_gds_stats)
+    inquiry.finish()
+    lustre = tuple(mounts[name] for name in sorted(mounts))
+    return FileSystemsReading(lustre, None if gds is None else counters.continued(gds))
 
 
 def _lustre_stats(procfs: Path, sysfs: Path) -> Iterator[tuple[str, Path]]:
@@ -263,8 +224,8 @@ def _lustre_stats(procfs: Path, sysfs: Path) -> Iterator[tuple[str, Path]]:
                 yield mount["name"], root / folder / "stats"
 
 
-def parse_lustre_stats(text: str) -> _Counts:
-    """Parse ``llite.*.stats`` into ``bytes``, ``operations`` and ``microseconds`` (if timed).
+def parse_lustre_stats(text: str, name: str) -> LustreMount:
+    """Parse ``llite.*.stats`` of the file system with this name.
 
     Lines look like ``read_bytes 25673 samples [bytes] 1 3366225 145121869``, where the numbers are minimum, maximum and
     sum. Clients from 2.13 on also time calls: ``read 12 samples [usecs] 3 190 611 55011``. No transfers: no line.
@@ -274,30 +235,33 @@ def parse_lustre_stats(text: str) -> _Counts:
         raise ValueError(f"{text[:80]!r} is not Lustre's statistics")
     moved = {direction: lines.get(f"{direction}_bytes") for direction in _DIRECTIONS}
     timed = {direction: line for direction in _DIRECTIONS if (line := lines.get(direction)) is not None}
-    return {
-        "bytes": {direction: int(line[4] or 0) if line else 0 for direction, line in moved.items()},
-        "operations": {direction: int(line[2]) if line else 0 for direction, line in moved.items()},
-        "microseconds": {
-            direction: int(line[4]) for direction, line in timed.items() if line[3] in ("usec", "usecs") and line[4]
+    return LustreMount(
+        name,
+        moved_bytes={direction: int(line[4] or 0) if line else 0 for direction, line in moved.items()},
+        operations={direction: int(line[2]) if line else 0 for direction, line in moved.items()},
+        seconds={
+            direction: int(line[4]) / _MICROSECONDS
+            for direction, line in timed.items()
+            if line[3] in ("usec", "usecs") and line[4]
         },
-    }
+    )
 
 
-def parse_gds_stats(text: str) -> _Counts:
-    """Parse ``/proc/driver/nvidia-fs/stats`` into ``ok``, ``err``, ``mib`` and ``in_flight``.
+def parse_gds_stats(text: str) -> GpuDirectStorage:
+    """Parse ``/proc/driver/nvidia-fs/stats``.
 
     Lines look like ``Reads : n=2 ok=2 err=0 readMiB=8 io_state_err=0`` (without ``n``, ``ok`` and ``readMiB`` if
     these are not counted) and ``Ops : Read=0 Write=0 BatchIO=0``.
     """
-    found: dict[str, dict[str, int]] = {}
+    found: dict[str, dict[str, int]] = {"moved_bytes": {}, "operations": {}, "errors": {}, "in_flight": {}}
     for line in filter(None, map(_GDS_LINE.match, text.split("\n"))):
         for name, value in _GDS_VALUE.findall(line[2]):
-            if place := _GDS_PLACES.get((line[1], name)):
-                what, direction = place
-                found.setdefault(what, {})[direction] = parse_count(value)
-    if not found:
+            if place := _GDS_FIELDS.get((line[1], name)):
+                field, direction = place
+                found[field][direction] = parse_count(value) * (_BYTES_PER_MIB if field == "moved_bytes" else 1)
+    if not any(found.values()):
         raise ValueError(f"{text[:80]!r} is not the statistics of nvidia-fs")
-    return found
+    return GpuDirectStorage(**found)
 
 
 def hides_lustre(procfs: Path, sysfs: Path) -> bool:
@@ -310,6 +274,6 @@ HOST_FILE_SYSTEMS = HostCollector(
     name="host_file_systems",
     about="Lustre, and GPUDirect Storage",
     tier=Tier.MEDIUM,
-    reader=lambda _config: FileSystemsReader().read,
+    reader=lambda _config: partial(read_file_systems, MonotoneCounters()),
     own_lane=True,
 )

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Annotated, Final
 
 from gpu_triage.driver.kernel.files import HostInquiry, names_in, parse_count, read_names, text_of
-from gpu_triage.driver.kernel.numa import gpu_memory_nodes, node_numbers, read_node_memory, read_node_misses
-from gpu_triage.read.metrics.contract import HostCollector, HostRound, known
+from gpu_triage.driver.kernel.numa import gpu_memory_nodes, node_folder, node_numbers
+from gpu_triage.read.metrics.contract import HostCollector, HostRound
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge, no_sample
 from gpu_triage.read.metrics.monotone import MonotoneCounters
 
@@ -19,6 +19,7 @@ _BYTES_PER_KIBIBYTE = 1024
 _MOST_NODES = 64
 """Maximum NUMA nodes published: a GB200 has one per possible GPU instance."""
 _MEMINFO = frozenset({"MemTotal", "MemAvailable", "SwapTotal", "SwapFree"})
+_OF_NODE = frozenset({"MemTotal", "MemFree"})
 _VMSTAT = frozenset({"pswpin", "pswpout", "pgmajfault"})
 
 GPU_HOST_MEMORY_TOTAL_BYTES = host_gauge(
@@ -85,59 +86,55 @@ class HostMemoryReading:
     node_miss_bytes: Annotated[Mapping[str, int], GPU_HOST_NUMA_MISS_BYTES_TOTAL] = field(default_factory=dict)
 
 
-class HostMemoryReader:
-    """Reads memory; keeps counters monotonic, as they may drop while a CPU goes offline."""
-
-    def __init__(self) -> None:
-        self._counters: MonotoneCounters[str] = MonotoneCounters()
-
-    def read(self, round_: HostRound) -> HostMemoryReading:
-        inquiry, published = HostInquiry(round_.failures), self._counters.published
-        procfs, sysfs = round_.machine.procfs, round_.machine.sysfs
-        vmstat = inquiry.parse(procfs / "vmstat", partial(parse_values, names=_VMSTAT), required=True) or {}
-        meminfo = inquiry.need(procfs / "meminfo", partial(parse_values, names=_MEMINFO, unit="kB"))
-        of_gpus = inquiry.ask(lambda: _memory_of_gpus(sysfs)) or {}
-        nodes = inquiry.ask(lambda: node_numbers(sysfs)) or ()
-        shown = nodes[:_MOST_NODES] if len(nodes) > 1 else ()
-        memory = {str(node): inquiry.ask(partial(read_node_memory, sysfs, node)) or {} for node in shown}
-        missed = {str(node): inquiry.ask(partial(read_node_misses, sysfs, node)) for node in shown}
-        inquiry.finish()
-        memory_bytes = {name: kibibytes * _BYTES_PER_KIBIBYTE for name, kibibytes in meminfo.items()}
-        # vmstat counts in pages of this kernel: 4 KiB on x86, 64 KiB on many ARM servers.
-        page_bytes = os.sysconf("SC_PAGE_SIZE")
-        counts = {name: published(name, count) for name, count in vmstat.items()}
-        return HostMemoryReading(
-            total_bytes=_difference(memory_bytes.get("MemTotal"), of_gpus.get("MemTotal", 0)),
-            available_bytes=_difference(memory_bytes.get("MemAvailable"), of_gpus.get("MemFree", 0)),
-            swap_total_bytes=memory_bytes.get("SwapTotal"),
-            swap_used_bytes=_difference(memory_bytes.get("SwapTotal"), memory_bytes.get("SwapFree")),
-            swap_in_bytes=counts["pswpin"] * page_bytes if "pswpin" in counts else None,
-            swap_out_bytes=counts["pswpout"] * page_bytes if "pswpout" in counts else None,
-            major_faults=counts.get("pgmajfault"),
-            node_total_bytes={node: found["MemTotal"] for node, found in memory.items() if "MemTotal" in found},
-            node_free_bytes={node: found["MemFree"] for node, found in memory.items() if "MemFree" in found},
-            node_miss_bytes={
-                node: published(f"misses of node {node}", pages) * page_bytes for node, pages in known(missed).items()
-            },
-        )
+def read_host_memory(counters: MonotoneCounters, round_: HostRound) -> HostMemoryReading:
+    """Read memory; its counters stay monotonic, as they may drop while a CPU goes offline."""
+    inquiry, procfs, sysfs = HostInquiry(round_.failures), round_.machine.procfs, round_.machine.sysfs
+    vmstat = inquiry.parse(procfs / "vmstat", partial(parse_values, names=_VMSTAT), required=True) or {}
+    host = inquiry.need(procfs / "meminfo", partial(parse_values, names=_MEMINFO, unit="kB"))
+    numbers = inquiry.ask(lambda: node_numbers(sysfs)) or ()
+    nodes = {node: _read_node(inquiry, sysfs, node) for node in numbers} if len(numbers) > 1 else {}
+    of_gpus: Counter[str] = Counter()
+    for node in inquiry.ask(lambda: gpu_memory_nodes(sysfs)) or ():
+        of_gpus.update(nodes.get(node, {}))
+    inquiry.finish()
+    # vmstat and numastat count in pages of this kernel: 4 KiB on x86, 64 KiB on many ARM servers.
+    page_bytes = os.sysconf("SC_PAGE_SIZE")
+    shown = [(str(node), nodes[node]) for node in sorted(nodes)[:_MOST_NODES]]
+    reading = HostMemoryReading(
+        total_bytes=_difference(host.get("MemTotal"), of_gpus["MemTotal"]),
+        available_bytes=_difference(host.get("MemAvailable"), of_gpus["MemFree"]),
+        swap_total_bytes=host.get("SwapTotal"),
+        swap_used_bytes=_difference(host.get("SwapTotal"), host.get("SwapFree")),
+        swap_in_bytes=vmstat["pswpin"] * page_bytes if "pswpin" in vmstat else None,
+        swap_out_bytes=vmstat["pswpout"] * page_bytes if "pswpout" in vmstat else None,
+        major_faults=vmstat.get("pgmajfault"),
+        node_total_bytes={node: found["MemTotal"] for node, found in shown if "MemTotal" in found},
+        node_free_bytes={node: found["MemFree"] for node, found in shown if "MemFree" in found},
+        node_miss_bytes={node: found["numa_miss"] * page_bytes for node, found in shown if "numa_miss" in found},
+    )
+    return counters.continued(reading)
 
 
-def _memory_of_gpus(sysfs: Path) -> Mapping[str, int]:
-    found: Counter[str] = Counter()
-    for node in gpu_memory_nodes(sysfs):
-        found.update(read_node_memory(sysfs, node))
-    return found
+def _read_node(inquiry: HostInquiry, sysfs: Path, node: int) -> dict[str, int]:
+    """Bytes of memory of a NUMA node, and its ``numa_miss``: pages that were intended for another node."""
+    folder = node_folder(sysfs, node)
+    of_node = partial(parse_values, names=_OF_NODE, unit="kB", before=f"Node {node} ")
+    memory = inquiry.parse(folder / "meminfo", of_node) or {}
+    return memory | (inquiry.parse(folder / "numastat", partial(parse_values, names=("numa_miss",))) or {})
 
 
-def parse_values(text: str, names: Collection[str], unit: str = "") -> dict[str, int]:
-    """Parse the values with these names, of lines like ``MemTotal:  263842796 kB`` or, without a unit, ``pswpin 3``."""
+def parse_values(text: str, names: Collection[str], unit: str = "", before: str = "") -> dict[str, int]:
+    """Parse the values with these names, of lines like ``MemTotal:  263842796 kB`` or, without a unit, ``pswpin 3``.
+
+    What is in kB is returned in bytes. All lines may begin with the text `before`.
+    """
     found: dict[str, int] = {}
     for line in text.split("\n"):
-        name, _, value = line.replace(":", " ", 1).partition(" ")
+        name, _, value = line.removeprefix(before).replace(":", " ", 1).partition(" ")
         if name in names:
             if not value.endswith(unit):
                 raise ValueError(f"{line[:80]!r} is not in {unit}")
-            found[name] = parse_count(value.removesuffix(unit).strip())
+            found[name] = parse_count(value.removesuffix(unit).strip()) * (_BYTES_PER_KIBIBYTE if unit else 1)
     if not found:
         raise ValueError("none of the lines that every kernel has")
     return found
@@ -149,7 +146,7 @@ def _difference(whole: int | None, part: int | None) -> int | None:
 
 
 HOST_MEMORY = HostCollector(
-    "host_memory", "memory, swap and paging", Tier.MEDIUM, lambda _config: HostMemoryReader().read
+    "host_memory", "memory, swap and paging", Tier.MEDIUM, lambda _config: partial(read_host_memory, MonotoneCounters())
 )
 
 
@@ -186,41 +183,35 @@ class HostEdacReading:
     dimms: Annotated[Mapping[tuple[str, str, str, str], int], GPU_HOST_EDAC_DIMM_ERRORS_TOTAL]
 
 
-class HostEdacReader:
-    """Reads error counts; keeps them monotonic, as root can reset them (``reset_counters``)."""
+def read_host_edac(counters: MonotoneCounters, round_: HostRound) -> HostEdacReading:
+    """Read error counts; they stay monotonic, as root can reset them (``reset_counters``)."""
+    sysfs = round_.machine.sysfs
+    inquiry = HostInquiry(round_.failures, sysfs)
+    root = sysfs / "devices" / "system" / "edac" / "mc"
+    controllers = [name for name in read_names(root) or () if _CONTROLLER.fullmatch(name)]
+    reading = HostEdacReading(
+        controllers={
+            (name, severity): count
+            for name in controllers
+            for severity, count in _errors(inquiry, root / name, "{}_count")
+        },
+        dimms={
+            (name, dimm, text_of(root / name / dimm / "dimm_label").strip(), severity): count
+            for name in controllers
+            for dimm in _dimms(root / name)
+            for severity, count in _errors(inquiry, root / name / dimm, "dimm_{}_count")
+        },
+    )
+    inquiry.finish()
+    return counters.continued(reading)
 
-    def __init__(self) -> None:
-        self._counters: MonotoneCounters[tuple[str, str, str]] = MonotoneCounters()
 
-    def read(self, round_: HostRound) -> HostEdacReading:
-        sysfs = round_.machine.sysfs
-        inquiry = HostInquiry(round_.failures, sysfs)
-        root = sysfs / "devices" / "system" / "edac" / "mc"
-        controllers = [name for name in read_names(root) or () if _CONTROLLER.fullmatch(name)]
-        reading = HostEdacReading(
-            controllers={
-                (name, severity): count
-                for name in controllers
-                for severity, count in self._errors(inquiry, root / name, (name, ""), "{}_count")
-            },
-            dimms={
-                (name, dimm, text_of(root / name / dimm / "dimm_label").strip(), severity): count
-                for name in controllers
-                for dimm in _dimms(root / name)
-                for severity, count in self._errors(inquiry, root / name / dimm, (name, dimm), "dimm_{}_count")
-            },
-        )
-        inquiry.finish()
-        return reading
-
-    def _errors(
-        self, inquiry: HostInquiry, folder: Path, controller: tuple[str, str], file: str
-    ) -> Iterator[tuple[str, int]]:
-        """Yield the counts by severity; those that are unreadable are missing."""
-        for severity, kind in _SEVERITIES.items():
-            count = inquiry.parse(folder / file.format(kind), _count)
-            if count is not None:
-                yield severity, self._counters.published((*controller, severity), count)
+def _errors(inquiry: HostInquiry, folder: Path, file: str) -> Iterator[tuple[str, int]]:
+    """Yield the counts by severity; those that are unreadable are missing."""
+    for severity, kind in _SEVERITIES.items():
+        count = inquiry.parse(folder / file.format(kind), _count)
+        if count is not None:
+            yield severity, count
 
 
 def _count(text: str) -> int:
@@ -233,5 +224,8 @@ def _dimms(controller: Path) -> list[str]:
 
 
 HOST_EDAC = HostCollector(
-    "host_edac", "errors of the host's memory (EDAC)", Tier.SLOW, lambda _config: HostEdacReader().read
+    name="host_edac",
+    about="errors of the host's memory (EDAC)",
+    tier=Tier.SLOW,
+    reader=lambda _config: partial(read_host_edac, MonotoneCounters()),
 )

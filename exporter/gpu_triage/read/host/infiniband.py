@@ -289,7 +289,7 @@ class _PortReader:
         self.highest = 0.0  # the highest rate that the port has had, in bytes per second
         self._files, self._adapter, self._port = files, adapter, port
         self._rounds = 0
-        self._counters: MonotoneCounters[str] = MonotoneCounters()
+        self._counters = MonotoneCounters()
         self._faults: dict[str, int] = {}
         self._has_faults = False
         self._was_up: bool | None = None

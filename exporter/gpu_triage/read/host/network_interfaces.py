@@ -7,7 +7,7 @@ which may query the firmware: the read hangs if any of these does. Sources: ``ne
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -22,8 +22,8 @@ from gpu_triage.read.metrics.monotone import MonotoneCounters
 from gpu_triage.read.metrics.rendering import Each, each
 
 _COLUMNS = 16
-_COUNTED = ("receive_bytes", "transmit_bytes", "receive_errors", "transmit_errors", "receive_drops", "transmit_drops")
 _USED = (0, 8, 2, 10, 3, 11)
+"""Columns of bytes, errors and drops, each received and sent."""
 _VIRTUAL = re.compile(
     r"lo|(?:veth|docker|br-|cni|flannel|cali|cilium|lxc|virbr|tun|tap|wg|dummy|vxlan).*"
     r"|.*\..*"  # eth0.100: a VLAN, already counted by its parent
@@ -102,7 +102,7 @@ class NetworkInterface:
     transmit_errors: Annotated[int, GPU_HOST_NETWORK_ERRORS_TOTAL, "transmit"]
     receive_drops: Annotated[int, GPU_HOST_NETWORK_DROPS_TOTAL, "receive"]
     transmit_drops: Annotated[int, GPU_HOST_NETWORK_DROPS_TOTAL, "transmit"]
-    numa_node: Annotated[int | None, GPU_HOST_NETWORK_NUMA_NODE]
+    numa_node: Annotated[int | None, GPU_HOST_NETWORK_NUMA_NODE] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,37 +119,37 @@ class HostNetworkReader:
 
     def __init__(self, config: Config = DEFAULTS) -> None:
         self._config = config
-        self._counters: MonotoneCounters[str] = MonotoneCounters()
+        self._counters = MonotoneCounters()
         self._bound = Bound(MOST_DEVICES, "too_many_interfaces")
 
     def read(self, round_: HostRound) -> HostNetworkReading:
         """Read physical interfaces of the host, including virtual functions, and bonds."""
         inquiry = HostInquiry(round_.failures)
         folder = _network_folder(round_.machine.procfs)
-        statistics = dict(_statistics(inquiry, folder) or ())
+        statistics = _statistics(inquiry, folder)
         classes = round_.machine.sysfs / "class" / "net"
         known_to_sysfs = shows_interfaces(round_.machine.sysfs, statistics)
         found = [
-            (name, counts)
-            for name, counts in sorted(statistics.items())
+            name
+            for name in sorted(statistics)
             if is_chosen(self._config, name)
             and (carries_data(classes / name) if known_to_sysfs else is_named_like_hardware(name))
             and not _REPRESENTOR.search(name)
         ]
-        kept = self._bound.kept(found, round_.failures, lambda each: is_virtual_function(classes / each[0]))
-        interfaces = tuple(self._interface(inquiry, classes / name, counts) for name, counts in kept)
+        kept = self._bound.kept(found, round_.failures, lambda name: is_virtual_function(classes / name))
+        interfaces = tuple(self._interface(inquiry, classes / name, statistics[name]) for name in kept)
         segments = inquiry.parse(folder / "snmp", parse_tcp_segments, aside=True)
         inquiry.finish()
         return HostNetworkReading(interfaces, *(segments or (None, None)))
 
-    def _interface(self, inquiry: HostInquiry, device: Path, counts: tuple[int, ...]) -> NetworkInterface:
+    def _interface(self, inquiry: HostInquiry, device: Path, counted: NetworkInterface) -> NetworkInterface:
         node = inquiry.ask(lambda: read_int(device / "device" / "numa_node"))
-        now = dict(zip(_COUNTED, self._counters.row(device.name, counts), strict=True))
-        return NetworkInterface(device.name, **now, numa_node=node if node is not None and node >= 0 else None)
+        known = replace(counted, numa_node=node if node is not None and node >= 0 else None)
+        return self._counters.continued(known, device.name)
 
 
-def parse_interface(line: str) -> tuple[str, tuple[int, ...]] | None:
-    """Name, and bytes, errors and drops, each received and sent, in a line of /proc/net/dev; None for its headers."""
+def parse_interface(line: str) -> NetworkInterface | None:
+    """Parse a line of /proc/net/dev; None for its headers."""
     name, colon, rest = line.rpartition(":")
     if not colon and "|" in line:
         return None
@@ -157,7 +157,7 @@ def parse_interface(line: str) -> tuple[str, tuple[int, ...]] | None:
     if not name.strip() or len(columns) < _COLUMNS:
         raise ValueError(f"{line[:80]!r} is no line of /proc/net/dev")
     counts = [parse_count(column) for column in columns[:_COLUMNS]]
-    return name.strip(), tuple(counts[column] for column in _USED)
+    return NetworkInterface(name.strip(), *(counts[column] for column in _USED))
 
 
 def parse_tcp_segments(text: str) -> tuple[int, int]:
@@ -180,7 +180,7 @@ def shows_interfaces(sysfs: Path, names: Collection[str]) -> bool:
 
 def interface_names(procfs: Path) -> frozenset[str]:
     """Interfaces in the host's network namespace, or in the exporter's own if not visible; empty if unreadable."""
-    return frozenset(dict(_statistics(HostInquiry([]), _network_folder(procfs)) or ()))
+    return frozenset(_statistics(HostInquiry([]), _network_folder(procfs)))
 
 
 def is_named_like_hardware(name: str) -> bool:
@@ -188,8 +188,8 @@ def is_named_like_hardware(name: str) -> bool:
     return _VIRTUAL.fullmatch(name) is None
 
 
-def _statistics(inquiry: HostInquiry, folder: Path) -> list[tuple[str, tuple[int, ...]]] | None:
-    return inquiry.lines(folder / "dev", parse_interface, required=True)
+def _statistics(inquiry: HostInquiry, folder: Path) -> dict[str, NetworkInterface]:
+    return {each.device: each for each in inquiry.lines(folder / "dev", parse_interface, required=True) or ()}
 
 
 def _network_folder(procfs: Path) -> Path:
@@ -268,7 +268,7 @@ class HostNetworkLinkReader:
 
     def __init__(self, config: Config = DEFAULTS) -> None:
         self._config = config
-        self._counters: MonotoneCounters[str] = MonotoneCounters()
+        self._counters = MonotoneCounters()
         self._speeds: dict[str, _Speed] = {}
         self._uplinks: dict[str, bool] = {}
         self._fastest: dict[str, int] = {}

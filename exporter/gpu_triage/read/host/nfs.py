@@ -85,7 +85,7 @@ class HostNfsReader:
 
     def __init__(self) -> None:
         # By mount, least recently seen first, to bound memory: mount points named after pods keep changing.
-        self._counters: dict[str, MonotoneCounters[str]] = {}
+        self._counters: dict[str, MonotoneCounters] = {}
         self._bound = Bound(MOST_MOUNTS, "too_many_mounts")
 
     def read(self, round_: HostRound) -> tuple[NfsMount, ...]:
@@ -106,16 +106,7 @@ class HostNfsReader:
         self._counters[now.mount] = counters
         while len(self._counters) > _MOST_REMEMBERED:
             del self._counters[next(iter(self._counters))]
-        published = counters.published
-        return NfsMount(
-            now.mount,
-            operations={name: published(f"{name} count", count) for name, count in now.operations.items()},
-            operation_seconds=counters.published_seconds("time", now.operation_seconds) or {},
-            read_bytes=published("read", now.read_bytes),
-            written_bytes=published("written", now.written_bytes),
-            retransmissions=published("retransmissions", now.retransmissions),
-            major_timeouts=published("major timeouts", now.major_timeouts),
-        )
+        return counters.continued(now)
 
 
 def nfs_sections(text: str) -> list[tuple[str, str, list[str]]]:

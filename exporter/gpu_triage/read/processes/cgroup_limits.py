@@ -109,7 +109,7 @@ class _Known:
     cpus: float | None = None  # None if unlimited
     limits_memory: bool = False
     read_at: float = -math.inf
-    counters: MonotoneCounters[str] = field(default_factory=MonotoneCounters)
+    counters: MonotoneCounters = field(default_factory=MonotoneCounters)
 
 
 class CgroupsReader:
@@ -148,27 +148,21 @@ def _reading(path: str, places: Mapping[str, Path], ask: _Asking, cgroup: _Known
     if now - cgroup.read_at >= _LIMITS_KEPT_SECONDS:
         cgroup.cpus, cgroup.limits_memory = _cpu_limit(places, ask), _has_memory_limit(places, ask)
         cgroup.read_at = now
-    job, counted = places.get("job"), cgroup.counters
+    job = places.get("job")
     if cgroup.cpus is None and not cgroup.limits_memory and job is None:
         return None
     cpu = _cpu_counts(places, ask) if cgroup.cpus is not None else {}
-    events = _memory_events(places, ask) if cgroup.limits_memory else {}
-    throttled = counted.known("throttled", cpu.get("throttled"))
-    cpu_pressure, io_pressure, memory_pressure = (
-        counted.published_seconds(of, ask(job, f"{of}.pressure", parse_pressure)) for of in RESOURCES
+    reading = CgroupReading(
+        path,
+        cgroup.cpus,
+        periods=cpu.get("nr_periods"),
+        throttled_periods=cpu.get("nr_throttled"),
+        throttled_seconds=cpu["throttled"] / _NANOSECONDS if "throttled" in cpu else None,
+        memory_events=(_memory_events(places, ask) if cgroup.limits_memory else {}) or None,
+        **{f"{of}_pressure": ask(job, f"{of}.pressure", parse_pressure) for of in RESOURCES},
+        written_bytes=ask(job, "io.stat", _written_bytes),
     )
-    return CgroupReading(
-        path=path,
-        cpu_limit=cgroup.cpus,
-        periods=counted.known("periods", cpu.get("nr_periods")),
-        throttled_periods=counted.known("nr_throttled", cpu.get("nr_throttled")),
-        throttled_seconds=None if throttled is None else throttled / _NANOSECONDS,
-        memory_events={name: counted.published(name, count) for name, count in events.items()} or None,
-        cpu_pressure=cpu_pressure,
-        io_pressure=io_pressure,
-        memory_pressure=memory_pressure,
-        written_bytes=counted.known("written", ask(job, "io.stat", _written_bytes)),
-    )
+    return cgroup.counters.continued(reading)
 
 
 def _levels(folders: CgroupFolders, place: Place | None, pid: int) -> Iterator[tuple[str, Path, bool]]:

@@ -192,14 +192,14 @@ def test_what_no_kernel_prints_is_refused(parse: Callable[[str], object], text: 
 
 @given(st.lists(st.integers(0, 2**64 - 1), min_size=1))
 def test_counters_never_go_back_over_any_sequence(values: list[int]) -> None:
-    counters: MonotoneCounters[str] = MonotoneCounters()
+    counters = MonotoneCounters()
     published = [counters.published("reads", value) for value in values]
     assert published == sorted(published)
     assert published[0] == values[0]
 
 
 def test_a_counter_that_wrapped_goes_on_and_one_that_wobbled_waits() -> None:
-    counters: MonotoneCounters[str] = MonotoneCounters()
+    counters = MonotoneCounters()
     assert [counters.published("ms", value) for value in (2**32 - 10, 5, 8)] == [2**32 - 10, 2**32 - 5, 2**32 - 2]
     assert [counters.published("idle", value) for value in (100, 98, 99, 101)] == [100, 100, 100, 101]
 

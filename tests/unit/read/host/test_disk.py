@@ -5,9 +5,10 @@ from tests.gathered import every
 from tests.host_tree import HostTree, kernel_file
 
 from gpu_triage.errors import HostReadFailed
+from gpu_triage.options.config import Config
 from gpu_triage.read.host.disk import (
+    HOST_FILE_SYSTEMS,
     Disk,
-    FileSystemsReader,
     FileSystemsReading,
     GpuDirectStorage,
     HostDiskReader,
@@ -17,6 +18,7 @@ from gpu_triage.read.host.disk import (
     parse_gds_stats,
     parse_lustre_stats,
 )
+from gpu_triage.read.metrics.contract import HostRound
 
 # Kernel 6.8: 20 columns. vda has the 14 of kernels before 4.18.
 DISKSTATS = kernel_file("diskstats")
@@ -67,16 +69,20 @@ Ops				: Read=2 Write=1 BatchIO=0
 """
 
 
+def file_systems(round_: HostRound) -> FileSystemsReading:
+    return HOST_FILE_SYSTEMS.reader(Config())(round_)
+
+
 def test_lustre_of_2_12_and_before(host: HostTree) -> None:
     host.write({"proc/fs/lustre/llite/scratch-ffff9bc043537800/stats": OLD})
-    assert FileSystemsReader().read(host.round()) == FileSystemsReading(
+    assert file_systems(host.round()) == FileSystemsReading(
         (LustreMount("scratch", {"read": 145121869, "write": 468230469}, {"read": 25673, "write": 13641}, {}),), None
     )
 
 
 def test_lustre_of_2_13_and_later_is_in_debugfs_and_timed(host: HostTree) -> None:
     host.write({"sys/kernel/debug/lustre/llite/scratch-ffff9bc043537800/stats": NEW})
-    (mount,) = FileSystemsReader().read(host.round()).lustre
+    (mount,) = file_systems(host.round()).lustre
     assert mount.moved_bytes == {"read": 5242880, "write": 0}
     assert (mount.operations, mount.seconds) == ({"read": 10, "write": 0}, {"read": 0.139})
 
@@ -99,22 +105,22 @@ COUNTS = tuple({"read": count, "write": 0} for count in (3520 << 20, 880, 4, 16)
 )
 def test_gpudirect_storage(host: HostTree, text: str, counts: tuple[dict[str, int], ...]) -> None:
     host.write({"proc/driver/nvidia-fs/stats": text})
-    assert FileSystemsReader().read(host.round()).gds == GpuDirectStorage(*counts)
+    assert file_systems(host.round()).gds == GpuDirectStorage(*counts)
 
 
 def test_one_that_is_not_understood_costs_itself(host: HostTree) -> None:
     host.write({"proc/driver/nvidia-fs/stats": "x\n"})
     with pytest.raises(HostReadFailed, match="malformed"):
-        FileSystemsReader().read(host.round())
+        file_systems(host.round())
     host.write({"proc/fs/lustre/llite/scratch-ffff9bc043537800/stats": OLD})
     round_ = host.round()
-    assert FileSystemsReader().read(round_).lustre[0].name == "scratch"
+    assert file_systems(round_).lustre[0].name == "scratch"
     assert round_.failures == ["malformed"]
 
 
 @pytest.mark.parametrize("text", ["", "read_bytes many samples [bytes] 1 2 3\n"])
 def test_what_is_no_statistics(text: str) -> None:
     with pytest.raises(ValueError, match="not"):
-        parse_lustre_stats(text)
+        parse_lustre_stats(text, "scratch")
     with pytest.raises(ValueError, match="not"):
         parse_gds_stats(text)

@@ -71,7 +71,7 @@ PARSERS: dict[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
     "meminfo": (partial(parse_values, names=("MemTotal",), unit="kB"), ("MemTotal:{}", "MemTotal: 1 kB\n{}")),
     "vmstat": (partial(parse_values, names=("pswpin",)), ("pswpin {}", "pswpin 3\n{}")),
     "diskstats": (parse_disk, ("8 0 sda {}", f"8 0 sda {'1 ' * 11}{{}}")),
-    "lustre": (parse_lustre_stats, ("read_bytes {}", "read_bytes 1 samples [bytes] 1 2 {}")),
+    "lustre": (partial(parse_lustre_stats, name="scratch"), ("read_bytes {}", "read_bytes 1 samples [bytes] 1 2 {}")),
     "nvidia-fs": (parse_gds_stats, ("Reads\t: n=1 ok={}", "Ops\t: Read=1 {}")),
     "net/dev": (parse_interface, ("eth0:{}", f"{{}}: {'1 ' * 16}")),
     "net/snmp": (parse_tcp_segments, ("Tcp: OutSegs RetransSegs\nTcp: {}", "Tcp: OutSegs\nTcp: 1\nTcp:{}")),
