@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
-from gpu_triage.driver.kernel.files import HostInquiry, missing_file, parse_count, parsing, read_text
+from gpu_triage.driver.kernel.files import HostInquiry, parse_count, parsing, read_text, required_text
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.metrics.bounds import Bound
 from gpu_triage.read.metrics.contract import HostCollector, HostRound
@@ -180,18 +180,13 @@ def _counts(mount: str, version: str, lines: list[str]) -> NfsMount:
 
 def _mountstats(procfs: Path) -> str:
     # self is the exporter's own mount namespace, such as a container's; 1 is the host's.
-    own = procfs / "self" / "mountstats"
     try:
         text = read_text(procfs / "1" / "mountstats", _MOST_BYTES)
     except HostReadFailed as failed:
         if failed.reason != "no_permission":
             raise
         text = None
-    if text is None:
-        text = read_text(own, _MOST_BYTES)
-    if text is None:
-        raise missing_file(own)
-    return text
+    return required_text(procfs / "self" / "mountstats", _MOST_BYTES) if text is None else text
 
 
 # The kernel takes the namespace's mount lock, which a hung mount may hold.
