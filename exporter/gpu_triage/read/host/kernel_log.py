@@ -140,7 +140,9 @@ class HostKernelLogReader:
             for surplus in tuple(self._orders)[:-_KEPT_ORDERS]:
                 del self._orders[surplus]
             return
-        if message := _understood(text):
+        failure = driver_messages.parse_driver_message(text)
+        message = parse_host_message(text) if failure is None else HostMessage(failure.trouble, failure.subject)
+        if message is not None:
             self._note(message, record.at, transient=text.endswith(_OF_SOFT_MOUNT))
         elif over := parse_trouble_over(text):
             subjects = self._last.get(over.trouble, {})
@@ -206,13 +208,6 @@ def _kept_seconds(kind: ProblemKind, last: _Last) -> float:
     if last.transient:
         return _TRANSIENT_SECONDS
     return _KEPT_SECONDS if kind.ending in (Ending.MOMENTARY, Ending.ANNOUNCED) else float("inf")
-
-
-def _understood(text: str) -> HostMessage | None:
-    """Parse a kernel message about the host, its devices or its driver; None for any other message."""
-    if (failure := driver_messages.parse_driver_message(text)) is not None:
-        return HostMessage(failure.trouble, failure.subject)
-    return parse_host_message(text)
 
 
 HOST_KERNEL_LOG = HostCollector(
