@@ -39,6 +39,7 @@ _ABSENT = frozenset(
     }
 )
 MISSING: Final = "missing"
+REJECTED: Final = "rejected"
 _NOT_A_FILE = "not_a_file"
 _REASONS = {
     errno.ENOENT: MISSING,
@@ -47,12 +48,11 @@ _REASONS = {
     errno.EACCES: "no_permission",
     errno.EPERM: "no_permission",
     errno.EAGAIN: _NOT_A_FILE,  # a pipe or device without data; regular files never return this
+    errno.EINVAL: REJECTED,
 }
 
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
 _COUNT_DIGITS = 20
-
-REJECTED = "rejected"  # failure reason for EINVAL where it must be distinguished from an attribute that does not apply
 
 Question = Literal["text", "names", "folders", "link", "place", "presence", "access"]
 """What can be queried about a path: the text of a file, the names or folders in a folder, the target of a link, the
@@ -100,14 +100,14 @@ def _ask(question: Question, path: Path | str, answer: Answer) -> bytes | None:
     return answer()
 
 
-def _answered(path: Path | str, call: Callable[[Path | str], object]) -> bytes | None:
+def _answered(path: Path | str, call: Callable[[Path | str], object], absent: frozenset[int] = _ABSENT) -> bytes | None:
     try:
         answer = call(path)
-        return os.fsencode(answer) if isinstance(answer, str) else b""
     except OSError as error:
-        if error.errno in _ABSENT:
+        if error.errno in absent:
             return None
         raise failure(path, error) from error
+    return os.fsencode(answer) if isinstance(answer, str | bytes) else b""
 
 
 def failure(path: Path | str, error: OSError) -> HostReadFailed:
@@ -116,34 +116,31 @@ def failure(path: Path | str, error: OSError) -> HostReadFailed:
 
 
 def read_text(path: Path | str, limit: int = DEFAULT_LIMIT_BYTES, *, may_reject: bool = False) -> str | None:
-    """Read a kernel file, U+FFFD for what is not UTF-8; None if it is missing, or "not applicable" by its error."""
-    content = _ask("text", path, lambda: _content(path, limit, may_reject=may_reject))
+    """Read a kernel file, U+FFFD for what is not UTF-8; None if it is missing, or "not applicable" by its error.
+
+    A device that `may_reject` the read fails by the same error (EINVAL): then this is a failure, `REJECTED`.
+    """
+    absent = _ABSENT - {errno.EINVAL} if may_reject else _ABSENT
+    content = _ask("text", path, partial(_answered, path, partial(_content, limit=limit), absent))
     return None if content is None else content.decode("utf-8", errors="replace")
 
 
-def _content(path: Path | str, limit: int, *, may_reject: bool) -> bytes | None:
+def _content(path: Path | str, limit: int) -> bytes:
+    # Path.open and file objects take longer than the kernel itself. O_NONBLOCK: if the path is a pipe, open would
+    # otherwise block until there is a writer, and stall all further reads.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        # Path.open and file objects take longer than the kernel itself. O_NONBLOCK: if the path is a pipe, open would
-        # otherwise block until there is a writer, and stall all further reads.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            content = os.read(descriptor, min(limit + 1, _CHUNK_BYTES))
-            # procfs returns about a page per call, so one read may not be the whole file.
-            more = content
-            while more and len(content) <= limit:
-                more = os.read(descriptor, min(limit + 1 - len(content), _CHUNK_BYTES))
-                content += more
-            # Checked last: anything with content is a file, so most reads skip the fstat.
-            if not content and not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise HostReadFailed(_NOT_A_FILE, path, "is a pipe or a device, not a file")
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        if may_reject and error.errno == errno.EINVAL:
-            raise HostReadFailed(REJECTED, path, error.strerror or str(error)) from error
-        if error.errno in _ABSENT:
-            return None
-        raise failure(path, error) from error
+        content = os.read(descriptor, min(limit + 1, _CHUNK_BYTES))
+        # procfs returns about a page per call, so one read may not be the whole file.
+        more = content
+        while more and len(content) <= limit:
+            more = os.read(descriptor, min(limit + 1 - len(content), _CHUNK_BYTES))
+            content += more
+        # Checked last: anything with content is a file, so most reads skip the fstat.
+        if not content and not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise HostReadFailed(_NOT_A_FILE, path, "is a pipe or a device, not a file")
+    finally:
+        os.close(descriptor)
     if len(content) > limit:
         raise HostReadFailed("too_large", path, f"more than {limit} bytes")
     return content

@@ -12,7 +12,6 @@ import gpu_triage
 from gpu_triage import __version__
 from gpu_triage.documents import identity_of, reason_of
 from gpu_triage.driver.kernel import files, pci_bus
-from gpu_triage.errors import HostReadFailed
 from gpu_triage.log import fields
 from gpu_triage.machine import Machine
 from gpu_triage.options.config import Config, collector_enabled
@@ -112,11 +111,8 @@ class _View:
 
 
 def _pci_bus(view: _View) -> str | None:
-    try:
-        files.read_names(view.sysfs / "bus" / "pci" / "devices")
-    except HostReadFailed as failed:
-        return failed.reason
-    return None
+    refusal = files.refusal(view.sysfs / "bus" / "pci" / "devices")
+    return None if refusal == files.MISSING else refusal
 
 
 def _host_pressure(view: _View) -> str | None:

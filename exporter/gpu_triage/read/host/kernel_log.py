@@ -140,9 +140,7 @@ class HostKernelLogReader:
             for surplus in tuple(self._orders)[:-_KEPT_ORDERS]:
                 del self._orders[surplus]
             return
-        failure = driver_messages.parse_driver_message(text)
-        message = parse_host_message(text) if failure is None else HostMessage(failure.trouble, failure.subject)
-        if message is not None:
+        if message := driver_messages.parse_driver_message(text) or parse_host_message(text):
             self._note(message, record.at, transient=text.endswith(_OF_SOFT_MOUNT))
         elif over := parse_trouble_over(text):
             subjects = self._last.get(over.trouble, {})
