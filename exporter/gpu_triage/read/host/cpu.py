@@ -36,7 +36,6 @@ _ALWAYS_BUSY_RATIO = 0.9
 """Busy share since boot (at least an hour) from which a CPU counts as polling, which is unrelated to jobs."""
 _ALWAYS_SECONDS = 3600
 _SET_APART = ("isolated", "nohz_full")
-_NO_CPUS = "(null)"
 _BUSY_RATIO = 0.5
 """Minimum busy share for a CPU's clock to be meaningful: idle CPUs clock down."""
 
@@ -135,11 +134,7 @@ class HostCpuReader:
             for cpu, values in ticks.items()
             if cpu in self._node_of
         }
-        ratios = {
-            cpu: ratio
-            for cpu, now in online.items()
-            if cpu in self._last and (ratio := busy_ratio(self._last[cpu], now)) is not None
-        }
+        ratios = known({cpu: busy_ratio(self._last[cpu], now) for cpu, now in online.items() if cpu in self._last})
         self._last = online
         self._counted.update(online)
         members: dict[int, list[int]] = {}
@@ -201,9 +196,8 @@ def _cpus_set_apart(sysfs: Path) -> frozenset[int]:
     """CPUs excluded from normal scheduling: ``isolcpus=``, ``nohz_full=`` and isolated cpusets."""
     found: frozenset[int] = frozenset()
     for name in _SET_APART:
-        text = files.text_of(sysfs / "devices" / "system" / "cpu" / name).strip()
-        with suppress(ValueError):
-            found |= files.parse_cpu_list("" if text == _NO_CPUS else text)
+        with suppress(ValueError):  # (null), on kernels without nohz_full=
+            found |= files.parse_cpu_list(files.text_of(sysfs / "devices" / "system" / "cpu" / name))
     return found
 
 

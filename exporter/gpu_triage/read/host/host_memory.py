@@ -3,7 +3,7 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,11 +16,13 @@ from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge, 
 from gpu_triage.read.metrics.monotone import MonotoneCounters
 
 _BYTES_PER_KIBIBYTE = 1024
+_BYTES_PER_PAGE = os.sysconf("SC_PAGE_SIZE")  # 4 KiB on x86, 64 KiB on many ARM servers
 _MOST_NODES = 64
 """Maximum NUMA nodes published: a GB200 has one per possible GPU instance."""
-_MEMINFO = frozenset({"MemTotal", "MemAvailable", "SwapTotal", "SwapFree"})
-_OF_NODE = frozenset({"MemTotal", "MemFree"})
-_VMSTAT = frozenset({"pswpin", "pswpout", "pgmajfault"})
+_MEMINFO = dict.fromkeys(("MemTotal", "MemAvailable", "SwapTotal", "SwapFree"), _BYTES_PER_KIBIBYTE)
+_OF_NODE = dict.fromkeys(("MemTotal", "MemFree"), _BYTES_PER_KIBIBYTE)
+_VMSTAT = {"pswpin": _BYTES_PER_PAGE, "pswpout": _BYTES_PER_PAGE, "pgmajfault": 1}
+_NUMASTAT = {"numa_miss": _BYTES_PER_PAGE}
 
 GPU_HOST_MEMORY_TOTAL_BYTES = host_gauge(
     "gpu_host_memory_total_bytes",
@@ -89,52 +91,50 @@ class HostMemoryReading:
 def read_host_memory(counters: MonotoneCounters, round_: HostRound) -> HostMemoryReading:
     """Read memory; its counters stay monotonic, as they may drop while a CPU goes offline."""
     inquiry, procfs, sysfs = HostInquiry(round_.failures), round_.machine.procfs, round_.machine.sysfs
-    vmstat = inquiry.parse(procfs / "vmstat", partial(parse_values, names=_VMSTAT), required=True) or {}
-    host = inquiry.need(procfs / "meminfo", partial(parse_values, names=_MEMINFO, unit="kB"))
+    vmstat = inquiry.parse(procfs / "vmstat", partial(parse_values, scales=_VMSTAT), required=True) or {}
+    host = inquiry.need(procfs / "meminfo", partial(parse_values, scales=_MEMINFO, unit="kB"))
     numbers = inquiry.ask(lambda: node_numbers(sysfs)) or ()
     nodes = {node: _read_node(inquiry, sysfs, node) for node in numbers} if len(numbers) > 1 else {}
     of_gpus: Counter[str] = Counter()
     for node in inquiry.ask(lambda: gpu_memory_nodes(sysfs)) or ():
         of_gpus.update(nodes.get(node, {}))
     inquiry.finish()
-    # vmstat and numastat count in pages of this kernel: 4 KiB on x86, 64 KiB on many ARM servers.
-    page_bytes = os.sysconf("SC_PAGE_SIZE")
     shown = [(str(node), nodes[node]) for node in sorted(nodes)[:_MOST_NODES]]
     reading = HostMemoryReading(
         total_bytes=_difference(host.get("MemTotal"), of_gpus["MemTotal"]),
         available_bytes=_difference(host.get("MemAvailable"), of_gpus["MemFree"]),
         swap_total_bytes=host.get("SwapTotal"),
         swap_used_bytes=_difference(host.get("SwapTotal"), host.get("SwapFree")),
-        swap_in_bytes=vmstat["pswpin"] * page_bytes if "pswpin" in vmstat else None,
-        swap_out_bytes=vmstat["pswpout"] * page_bytes if "pswpout" in vmstat else None,
+        swap_in_bytes=vmstat.get("pswpin"),
+        swap_out_bytes=vmstat.get("pswpout"),
         major_faults=vmstat.get("pgmajfault"),
         node_total_bytes={node: found["MemTotal"] for node, found in shown if "MemTotal" in found},
         node_free_bytes={node: found["MemFree"] for node, found in shown if "MemFree" in found},
-        node_miss_bytes={node: found["numa_miss"] * page_bytes for node, found in shown if "numa_miss" in found},
+        node_miss_bytes={node: found["numa_miss"] for node, found in shown if "numa_miss" in found},
     )
     return counters.continued(reading)
 
 
 def _read_node(inquiry: HostInquiry, sysfs: Path, node: int) -> dict[str, int]:
-    """Bytes of memory of a NUMA node, and its ``numa_miss``: pages that were intended for another node."""
+    """Bytes of memory of a NUMA node, and of what was intended for another one (``numa_miss``)."""
     folder = node_folder(sysfs, node)
-    of_node = partial(parse_values, names=_OF_NODE, unit="kB", before=f"Node {node} ")
+    of_node = partial(parse_values, scales=_OF_NODE, unit="kB", before=f"Node {node} ")
     memory = inquiry.parse(folder / "meminfo", of_node) or {}
-    return memory | (inquiry.parse(folder / "numastat", partial(parse_values, names=("numa_miss",))) or {})
+    return memory | (inquiry.parse(folder / "numastat", partial(parse_values, scales=_NUMASTAT)) or {})
 
 
-def parse_values(text: str, names: Collection[str], unit: str = "", before: str = "") -> dict[str, int]:
-    """Parse the values with these names, of lines like ``MemTotal:  263842796 kB`` or, without a unit, ``pswpin 3``.
+def parse_values(text: str, scales: Mapping[str, int], unit: str = "", before: str = "") -> dict[str, int]:
+    """Parse lines like ``MemTotal:  263842796 kB`` or, without a unit, ``pswpin 3``; all may begin with text `before`.
 
-    What is in kB is returned in bytes. All lines may begin with the text `before`.
+    `scales` has the names of the values, and by what each is multiplied.
     """
     found: dict[str, int] = {}
     for line in text.split("\n"):
         name, _, value = line.removeprefix(before).replace(":", " ", 1).partition(" ")
-        if name in names:
+        if name in scales:
             if not value.endswith(unit):
                 raise ValueError(f"{line[:80]!r} is not in {unit}")
-            found[name] = parse_count(value.removesuffix(unit).strip()) * (_BYTES_PER_KIBIBYTE if unit else 1)
+            found[name] = parse_count(value.removesuffix(unit).strip()) * scales[name]
     if not found:
         raise ValueError("none of the lines that every kernel has")
     return found

@@ -68,8 +68,8 @@ MOUNT = "device server:/export mounted on /data with fstype nfs4 statvers=1.1\n\
 PARSERS: dict[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
     "stat": (parse_stat, ("cpu0 {}", "ctxt {}", "cpu0 1 1 1 1\n{}")),
     "loadavg": (parse_load1, ("0.{} ",)),
-    "meminfo": (partial(parse_values, names=("MemTotal",), unit="kB"), ("MemTotal:{}", "MemTotal: 1 kB\n{}")),
-    "vmstat": (partial(parse_values, names=("pswpin",)), ("pswpin {}", "pswpin 3\n{}")),
+    "meminfo": (partial(parse_values, scales={"MemTotal": 1024}, unit="kB"), ("MemTotal:{}", "MemTotal: 1 kB\n{}")),
+    "vmstat": (partial(parse_values, scales={"pswpin": 1}), ("pswpin {}", "pswpin 3\n{}")),
     "diskstats": (parse_disk, ("8 0 sda {}", f"8 0 sda {'1 ' * 11}{{}}")),
     "lustre": (partial(parse_lustre_stats, name="scratch"), ("read_bytes {}", "read_bytes 1 samples [bytes] 1 2 {}")),
     "nvidia-fs": (parse_gds_stats, ("Reads\t: n=1 ok={}", "Ops\t: Read=1 {}")),
