@@ -18,7 +18,6 @@ _BYTES_PER_SECTOR = 512  # unit of /proc/diskstats for all devices, regardless o
 _MILLISECONDS_PER_SECOND = 1000
 _COLUMNS = 14
 _NO_DISK = re.compile(r"(?:loop|ram|zram|sr|scd|fd)[0-9]+")
-_PARTITION = re.compile(r"(?:(?:sd|hd|vd|xvd)[a-z]+|(?:nvme[0-9]+n|mmcblk|nbd|md)[0-9]+p)[0-9]+")
 
 _disk_counter = partial(host_counter, labels=("device",), source="/proc/diskstats")
 
@@ -74,18 +73,16 @@ class HostDiskReader:
         self._bound = Bound(MOST_DEVICES, "too_many_disks")
 
     def read(self, round_: HostRound) -> tuple[Disk, ...]:
-        """Read the host's disks: physical ones, and the md and dm devices built on them."""
+        """Read the host's disks: physical ones, and the md and dm devices built on them.
+
+        Which device is a whole disk is in sysfs, which shows a container all of the host's, whichever is mounted.
+        """
         inquiry = HostInquiry(round_.failures)
         lines = inquiry.lines(round_.machine.procfs / "diskstats", parse_disk, required=True)
         inquiry.finish()
         blocks = round_.machine.sysfs / "class" / "block"
-        known_to_sysfs = is_present(blocks)
         disks = {disk.device: disk for disk in lines or ()}
-        whole = [
-            name
-            for name in sorted(disks)
-            if (_is_whole(blocks, name) if known_to_sysfs else is_named_like_a_disk(name))
-        ]
+        whole = [name for name in sorted(disks) if _is_whole(blocks, name)]
         return tuple(self._counters.continued(disks[name], name) for name in self._bound.kept(whole, round_.failures))
 
 
@@ -97,11 +94,6 @@ def parse_disk(line: str) -> Disk:
     reads, _, read, read_ms, writes, _, written, write_ms, _, busy_ms, queue_ms = map(parse_count, columns[3:_COLUMNS])
     seconds = (each / _MILLISECONDS_PER_SECOND for each in (read_ms, write_ms, busy_ms, queue_ms))
     return Disk(columns[2], read * _BYTES_PER_SECTOR, written * _BYTES_PER_SECTOR, reads, writes, *seconds)
-
-
-def is_named_like_a_disk(name: str) -> bool:
-    """Whether this is the name of a whole disk, rather than a partition, loop, RAM, CD or floppy device."""
-    return not (_NO_DISK.fullmatch(name) or _PARTITION.fullmatch(name))
 
 
 def _is_whole(blocks: Path, name: str) -> bool:

@@ -101,6 +101,7 @@ MANY = range(MOST_DEVICES + 5)
 
 def test_disks_beyond_the_bound_are_left_out_and_that_is_said_once(host: HostTree) -> None:
     host.write({"proc/diskstats": "".join(f" 259 {i} nvme{i:04}n1 1 0 1 1 1 0 1 1 0 1 1\n" for i in MANY)})
+    host.write({f"sys/class/block/nvme{i:04}n1/size": "" for i in MANY})
     reader, round_ = HostDiskReader(), host.round()
     for _ in range(2):
         found = [disk.device for disk in reader.read(round_)]
