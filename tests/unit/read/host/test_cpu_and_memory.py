@@ -21,7 +21,7 @@ from gpu_triage.read.host.cpu import (
     NodeCpu,
     clock_ratio,
 )
-from gpu_triage.read.host.host_memory import HOST_EDAC, HOST_MEMORY, HostEdacReading, HostMemoryReading
+from gpu_triage.read.host.host_memory import HOST_EDAC, HOST_MEMORY, HostMemoryReading
 from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.selection import Selection
 
@@ -196,6 +196,7 @@ def test_processors_that_were_too_hot_are_counted_by_node(host: HostTree) -> Non
     read = HOST_CPU_SETTINGS.reader(Config())
     reading = read(host.round())
     assert (reading.throttles, reading.throttled_seconds) == ({"0": 0, "1": 7}, {"0": 0.0, "1": 61.5})
+    assert shown(reading, "default") == {("tsc",): 1.0, ("1",): 61.5}
     throttled(host, 32, "junk", "500")
     round_ = host.round()
     reading = read(round_)
@@ -265,7 +266,7 @@ def test_memory_of_nodes_is_told_apart_on_hosts_with_several(host: HostTree) -> 
 
 # CXL memory has no CPUs either; kernels before 5.10 have no file that tells it from the memory of a GPU.
 CXL = {name: text for name, text in GH200.items() if "initiator" not in name}
-ONE_NODE = {"node0/cpulist": "0-3\n", "node0/meminfo": "Node 0 MemTotal: 5 kB\n"}
+NODES = [{f"sys/devices/system/node/node{n}/meminfo": f"Node {n} MemTotal: 5 kB\n"} for n in (0, 1)]
 OLD = {"proc/meminfo": "MemTotal: 1 kB\n", "proc/vmstat": "pgmajfault 1\n"}
 UNKNOWN = dict.fromkeys(("available_bytes", "swap_total_bytes", "swap_used_bytes", "swap_in_bytes"))
 
@@ -275,7 +276,8 @@ UNKNOWN = dict.fromkeys(("available_bytes", "swap_total_bytes", "swap_used_bytes
     [
         (GH200, {"total_bytes": 2013380500 * 1024, "available_bytes": 1910000000 * 1024}),
         (CXL, {"total_bytes": 2113380500 * 1024}),
-        ({f"sys/devices/system/node/{name}": text for name, text in ONE_NODE.items()}, {"node_total_bytes": {}}),
+        (NODES[0], {"node_total_bytes": {}}),
+        (NODES[0] | NODES[1], {"node_total_bytes": {"0": 5120, "1": 5120}}),
         (OLD, {**UNKNOWN, "major_faults": 1}),  # older than MemAvailable, and without swap
         ({"proc/meminfo": "SwapTotal: 1 kB\nSwapFree: 2 kB\n"}, {"swap_used_bytes": None}),
     ],
@@ -310,7 +312,7 @@ def dimm(host: HostTree, name: str = "mc0/dimm3", ce: str = "0\n", ue: str = "0\
     host.write({f"{MC}/{name}/dimm_ce_count": ce, f"{MC}/{name}/dimm_ue_count": ue, f"{MC}/{name}/dimm_label": label})
 
 
-def shown(reading: HostEdacReading, profile: str = "full") -> dict[tuple[str, ...], float]:
+def shown(reading: object, profile: str = "full") -> dict[tuple[str, ...], float]:
     selection = Selection(Config(metrics_profile=profile))
     return {sample.labels: sample.value for sample in selection.of(samples(reading))}
 

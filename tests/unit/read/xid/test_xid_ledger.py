@@ -94,6 +94,7 @@ def test_incidents(reports: tuple[XidReport, ...], incidents: int) -> None:
         # What NVML does not know is the Xid of the kernel log; the next one of its code is another incident.
         ((logged(100.2, 167), told(100, 101, UNKNOWN), told(100, 101, 167)), {("167", ""): 2}),
         ((told(100, 101, UNKNOWN), logged(100.2, 167), told(100, 101, 167)), {("167", ""): 2}),
+        ((told(100, 101, UNKNOWN), told(100, 101, 31)), {(UNKNOWN_XID, ""): 1, ("31", ""): 1}),
         # Of several Xids, the newest code is the one that NVML does not know.
         (
             (logged(100, 31), logged(100.1, 167), told(99, 101, UNKNOWN), told(99, 101, 31)),
