@@ -65,25 +65,19 @@ class Disk:
     queue_seconds: Annotated[float, GPU_HOST_DISK_QUEUE_SECONDS_TOTAL]
 
 
-class HostDiskReader:
-    """Reads disk statistics; continues counters over wraps: 32-bit ones wrap after 49 days of I/O."""
+def read_host_disks(counters: MonotoneCounters, bound: Bound, round_: HostRound) -> tuple[Disk, ...]:
+    """Read the host's disks: physical ones, and the md and dm devices built on them.
 
-    def __init__(self) -> None:
-        self._counters = MonotoneCounters()
-        self._bound = Bound(MOST_DEVICES, "too_many_disks")
-
-    def read(self, round_: HostRound) -> tuple[Disk, ...]:
-        """Read the host's disks: physical ones, and the md and dm devices built on them.
-
-        Which device is a whole disk is in sysfs, which shows a container all of the host's, whichever is mounted.
-        """
-        inquiry = HostInquiry(round_.failures)
-        lines = inquiry.lines(round_.machine.procfs / "diskstats", parse_disk, required=True)
-        inquiry.finish()
-        blocks = round_.machine.sysfs / "class" / "block"
-        disks = {disk.device: disk for disk in lines or ()}
-        whole = [name for name in sorted(disks) if _is_whole(blocks, name)]
-        return tuple(self._counters.continued(disks[name], name) for name in self._bound.kept(whole, round_.failures))
+    Sysfs identifies whole disks; even in a container, it lists all block devices of the host. Counters of 32 bits wrap
+    after 49 days of I/O.
+    """
+    inquiry = HostInquiry(round_.failures)
+    lines = inquiry.lines(round_.machine.procfs / "diskstats", parse_disk, required=True)
+    inquiry.finish()
+    blocks = round_.machine.sysfs / "class" / "block"
+    disks = {disk.device: disk for disk in lines or ()}
+    whole = [name for name in sorted(disks) if _is_whole(blocks, name)]
+    return tuple(counters.continued(disks[name], name) for name in bound.kept(whole, round_.failures))
 
 
 def parse_disk(line: str) -> Disk:
@@ -103,7 +97,13 @@ def _is_whole(blocks: Path, name: str) -> bool:
     return is_present(block) and not is_present(block / "partition")
 
 
-HOST_DISK = HostCollector("host_disk", "disks", Tier.MEDIUM, lambda _config: HostDiskReader().read, each("device"))
+HOST_DISK = HostCollector(
+    name="host_disk",
+    about="disks",
+    tier=Tier.MEDIUM,
+    reader=lambda _config: partial(read_host_disks, MonotoneCounters(), Bound(MOST_DEVICES, "too_many_disks")),
+    render=each("device"),
+)
 
 _MOST_MOUNTS: Final = 16
 _MICROSECONDS: Final = 1e6
@@ -115,16 +115,14 @@ _LINE: Final = re.compile(r"(\w+) +([0-9]{1,20}) samples \[(\w+)\](?: [0-9]+ [0-
 _GDS_LINE: Final = re.compile(r"(Reads|Writes|Ops)\s*: (.*)")
 _GDS_VALUE: Final = re.compile(r"(\w+)=([0-9]{1,20})")
 _GDS_FIELDS: Final = {
-    ("Reads", "ok"): ("operations", "read"),
-    ("Reads", "err"): ("errors", "read"),
-    ("Reads", "readMiB"): ("moved_bytes", "read"),
-    ("Writes", "ok"): ("operations", "write"),
-    ("Writes", "err"): ("errors", "write"),
-    ("Writes", "writeMiB"): ("moved_bytes", "write"),
-    ("Ops", "Read"): ("in_flight", "read"),
-    ("Ops", "Write"): ("in_flight", "write"),
+    "ok": "operations",
+    "err": "errors",
+    "readMiB": "moved_bytes",
+    "writeMiB": "moved_bytes",
+    "Read": "in_flight",
+    "Write": "in_flight",
 }
-"""The field of the reading that has a value of a line, and the direction."""
+"""The field of the reading that has a value of a line."""
 
 _lustre_counter = partial(host_counter, labels={"file_system": ANY, "direction": _DIRECTIONS})
 
@@ -248,8 +246,8 @@ def parse_gds_stats(text: str) -> GpuDirectStorage:
     found: dict[str, dict[str, int]] = {"moved_bytes": {}, "operations": {}, "errors": {}, "in_flight": {}}
     for line in filter(None, map(_GDS_LINE.match, text.split("\n"))):
         for name, value in _GDS_VALUE.findall(line[2]):
-            if place := _GDS_FIELDS.get((line[1], name)):
-                field, direction = place
+            if field := _GDS_FIELDS.get(name):
+                direction = (name if line[1] == "Ops" else line[1]).lower().removesuffix("s")
                 found[field][direction] = parse_count(value) * (_BYTES_PER_MIB if field == "moved_bytes" else 1)
     if not any(found.values()):
         raise ValueError(f"{text[:80]!r} is not the statistics of nvidia-fs")

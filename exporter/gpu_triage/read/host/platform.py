@@ -29,22 +29,16 @@ GPU_HOST_VIRTUAL_MACHINE = host_gauge(
     source="the flag hypervisor of /proc/cpuinfo, else /sys/class/dmi/id/{sys_vendor,product_name}",
 )
 
-_DOMAINS: Final = {
-    "identity": "identity",
-    "DMA": "dma",
-    "DMA-FQ": "dma_fq",
-    "unmanaged": "unmanaged",
-    "blocked": "blocked",
-}
-"""Types of a group's default domain (``iommu_group_show_type`` of drivers/iommu/iommu.c), which vfio does not change,
-to labels."""
+_DOMAINS: Final = ("identity", "dma", "dma_fq", "unmanaged", "blocked")
+"""Types of a group's default domain, which vfio does not change; iommu_group_show_type of drivers/iommu/iommu.c writes
+``DMA-FQ``."""
 
 GPU_HOST_IOMMU_GPUS = host_gauge(
     "gpu_host_iommu_gpus",
     "NVIDIA GPUs on the bus by default domain of their IOMMU group ({default_domain}), even while vfio has attached "
     "another one. dma and dma_fq send traffic between GPUs through the CPU. Absent without an IOMMU, and before Linux "
     "4.19.",
-    labels={"default_domain": _DOMAINS.values()},
+    labels={"default_domain": _DOMAINS},
     source="/sys/bus/pci/devices/*/iommu_group/type",
 )
 
@@ -71,14 +65,14 @@ class PlatformReader:
         groups = inquiry.ask(lambda: read_names(sysfs / "kernel" / "iommu_groups"))
         gpus = (inquiry.ask(lambda: read_pci_gpus(sysfs, round_.failures)) or ()) if groups else ()
         files = (device_directory(sysfs, gpu.bus_id) / "iommu_group/type" for gpu in gpus)
-        types = [(inquiry.ask(partial(read_text, file)) or "").strip() for file in files]
+        types = [(inquiry.ask(partial(read_text, file)) or "").strip().lower().replace("-", "_") for file in files]
         inquiry.finish()
         # Kernels without IOMMU support have neither directory: the state is unknown. Empty directories mean inactive.
         known = units is not None or groups is not None
         return PlatformReading(
             numa_nodes=len(nodes) if nodes else None,
             iommu_active=bool(units or groups) if known else None,
-            iommu_gpus=Counter(_DOMAINS[each] for each in types if each in _DOMAINS),
+            iommu_gpus=Counter(each for each in types if each in _DOMAINS),
             virtual_machine=self._is_virtual,
         )
 

@@ -6,11 +6,11 @@ from tests.host_tree import HostTree, kernel_file
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.options.config import Config
 from gpu_triage.read.host.disk import (
+    HOST_DISK,
     HOST_FILE_SYSTEMS,
     Disk,
     FileSystemsReading,
     GpuDirectStorage,
-    HostDiskReader,
     LustreMount,
     hides_lustre,
     parse_gds_stats,
@@ -31,7 +31,7 @@ def test_counts_become_bytes_and_seconds_of_whole_disks(host: HostTree) -> None:
         host.write({f"sys/class/block/{name}/size": "1000\n"})
     for name in ("sda1", "nvme0n1p1"):
         host.write({f"sys/class/block/{name}/partition": "1\n"})
-    disks = {disk.device: disk for disk in HostDiskReader().read(host.round())}
+    disks = {disk.device: disk for disk in HOST_DISK.reader(Config())(host.round())}
     assert list(disks) == ["cciss/c0d0", *DISKS, "xvda1"]
     assert disks["sda"] == Disk("sda", 1_024_000, 2_048_000, 100, 200, 0.3, 0.7, 0.5, 1.0)
     assert disks["vda"] == Disk("vda", 1024, 2560, 1, 4, 0.003, 0.006, 0.007, 0.008)

@@ -13,7 +13,7 @@ from gpu_triage.driver.kernel.procfs import parse_pressure
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.options.config import Config
 from gpu_triage.read.host.cpu import parse_load1, parse_stat
-from gpu_triage.read.host.disk import HostDiskReader, parse_disk, parse_gds_stats, parse_lustre_stats
+from gpu_triage.read.host.disk import HOST_DISK, parse_disk, parse_gds_stats, parse_lustre_stats
 from gpu_triage.read.host.host_memory import parse_values
 from gpu_triage.read.host.infiniband import HostInfinibandReader, parse_rate, parse_state, parse_words
 from gpu_triage.read.host.network_interfaces import parse_interface, parse_tcp_segments
@@ -102,9 +102,9 @@ MANY = range(MOST_DEVICES + 5)
 def test_disks_beyond_the_bound_are_left_out_and_that_is_said_once(host: HostTree) -> None:
     host.write({"proc/diskstats": "".join(f" 259 {i} nvme{i:04}n1 1 0 1 1 1 0 1 1 0 1 1\n" for i in MANY)})
     host.write({f"sys/class/block/nvme{i:04}n1/size": "" for i in MANY})
-    reader, round_ = HostDiskReader(), host.round()
+    read, round_ = HOST_DISK.reader(Config()), host.round()
     for _ in range(2):
-        found = [disk.device for disk in reader.read(round_)]
+        found = [disk.device for disk in read(round_)]
     assert found == [f"nvme{i:04}n1" for i in range(MOST_DEVICES)]
     assert round_.failures == ["too_many_disks"]
 
