@@ -209,13 +209,9 @@ def read_host_edac(counters: MonotoneCounters, round_: HostRound) -> HostEdacRea
 def _errors(inquiry: HostInquiry, folder: Path, file: str) -> Iterator[tuple[str, int]]:
     """Yield the counts by severity; those that are unreadable are missing."""
     for severity, kind in _SEVERITIES.items():
-        count = inquiry.parse(folder / file.format(kind), _count)
+        count = inquiry.parse(folder / file.format(kind), lambda text: parse_count(text.strip()))
         if count is not None:
             yield severity, count
-
-
-def _count(text: str) -> int:
-    return parse_count(text.strip())
 
 
 def _dimms(controller: Path) -> list[str]:
