@@ -31,34 +31,26 @@ from gpu_triage.read.metrics.rendering import Each
 _BUS_TYPE_PCIE: Final = 2
 
 GPU_PCIE_LINK_GENERATION = gpu_gauge(
-    "gpu_pcie_link_generation",
     "Current PCIe generation of the link; idle cards reduce it on purpose.",
     source="nvmlDeviceGetCurrPcieLinkGeneration",
 )
-GPU_PCIE_LINK_WIDTH = gpu_gauge(
-    "gpu_pcie_link_width", "Current PCIe lanes of the link.", source="nvmlDeviceGetCurrPcieLinkWidth"
-)
+GPU_PCIE_LINK_WIDTH = gpu_gauge("Current PCIe lanes of the link.", source="nvmlDeviceGetCurrPcieLinkWidth")
 GPU_PCIE_LINK_TRANSITIONS_TOTAL = gpu_counter(
-    "gpu_pcie_link_transitions_total",
     "Changes of the link's generation or width between samples since the exporter started.",
     labels={"attribute": ("generation", "width")},
     source="the exporter, from successive readings",
 )
 GPU_PCIE_TRANSMIT_BYTES_TOTAL = gpu_counter(
-    "gpu_pcie_transmit_bytes_total",
     "Bytes the GPU sent over PCIe since the exporter started: by GPM on Hopper and later, else by the driver's "
     "counter, which is absent until it exceeds 32 bits.",
     source="GPM 20 (PCIE_TX_PER_SEC); field 197",
 )
 GPU_PCIE_RECEIVE_BYTES_TOTAL = gpu_counter(
-    "gpu_pcie_receive_bytes_total",
     "Bytes the GPU received over PCIe since the exporter started. Absent when gpu_pcie_transmit_bytes_total is.",
     source="GPM 21 (PCIE_RX_PER_SEC); field 198",
 )
 GPU_PCIE_REPLAYS_TOTAL = gpu_counter(
-    "gpu_pcie_replays_total",
-    "PCIe packets resent after a link error since the driver was loaded.",
-    source="nvmlDeviceGetPcieReplayCounter",
+    "PCIe packets resent after a link error since the driver was loaded.", source="nvmlDeviceGetPcieReplayCounter"
 )
 
 
@@ -221,38 +213,29 @@ PCIE = GpuCollector(
 _NO_LINK = PcieLink(None, None, None, None)
 
 GPU_PCIE_LINK_DEVICE_MAX_GENERATION = gpu_gauge(
-    "gpu_pcie_link_device_max_generation",
-    "Highest PCIe generation of the card.",
-    source="nvmlDeviceGetGpuMaxPcieLinkGeneration, else sysfs max_link_speed",
+    "Highest PCIe generation of the card.", source="nvmlDeviceGetGpuMaxPcieLinkGeneration, else sysfs max_link_speed"
 )
-GPU_PCIE_LINK_DEVICE_MAX_WIDTH = gpu_gauge(
-    "gpu_pcie_link_device_max_width", "Most PCIe lanes of the card.", source="sysfs max_link_width"
-)
+GPU_PCIE_LINK_DEVICE_MAX_WIDTH = gpu_gauge("Most PCIe lanes of the card.", source="sysfs max_link_width")
 GPU_PCIE_LINK_SLOT_MAX_GENERATION = gpu_gauge(
-    "gpu_pcie_link_slot_max_generation",
     "Highest PCIe generation of the port above the card; absent if that port is not visible, or emulated.",
     source="sysfs max_link_speed of the upstream port",
 )
 GPU_PCIE_LINK_SLOT_MAX_WIDTH = gpu_gauge(
-    "gpu_pcie_link_slot_max_width",
     "Most PCIe lanes of the port above the card; absent if that port is not visible, or emulated.",
     source="sysfs max_link_width of the upstream port",
 )
 GPU_PCIE_LINK_EXPECTED_GENERATION = gpu_gauge(
-    "gpu_pcie_link_expected_generation",
     "PCIe generation this link should reach under load: declared, else the baseline's, else the most that card, slot "
     "and driver support; absent if unknown, as in a virtual machine that does not show the slot.",
     source="--expect.pcie-generation, else the baseline, else card, slot and nvmlDeviceGetMaxPcieLinkGeneration",
 )
 GPU_PCIE_LINK_EXPECTED_WIDTH = gpu_gauge(
-    "gpu_pcie_link_expected_width",
     "PCIe lanes this link should have: declared, else the baseline's, else the most that card, slot and driver "
     "support; absent if unknown, as in a virtual machine that does not show the slot.",
     source="--expect.pcie-width, else the baseline, else card, slot and nvmlDeviceGetMaxPcieLinkWidth",
 )
 
 GPU_PCIE_LINK_EXPECTED_WIDTH_DECLARED = gpu_gauge(
-    "gpu_pcie_link_expected_width_declared",
     "1 if the expected width is declared or from the baseline, so that the link once had it. Absent if derived from "
     "card, slot and driver.",
     source="the baseline",
@@ -362,7 +345,6 @@ _BYTES_PER_KB: Final = 1000
 _MOST_KB_PER_SECOND: Final = 1 << 30
 
 GPU_PCIE_THROUGHPUT_BYTES_PER_SECOND = gpu_gauge(
-    "gpu_pcie_throughput_bytes_per_second",
     "PCIe traffic over a 20 ms window. Off by default: each reading blocks that long.",
     labels={"direction": DIRECTIONS},
     source="nvmlDeviceGetPcieThroughput",
@@ -410,7 +392,6 @@ TYPE_FIELDS: Final = {
 """Label to NVML_FI_DEV_PCIE_COUNT_* (173-183) and NVML_FI_DEV_PCIE_L0_TO_RECOVERY_COUNTER (169)."""
 
 GPU_PCIE_ERRORS_TOTAL = gpu_counter(
-    "gpu_pcie_errors_total",
     "PCIe link errors counted by the GPU, by type: {type}. The last also grows at speed changes. Types that driver or "
     "board do not count are absent.",
     labels={"type": TYPE_FIELDS},
@@ -449,7 +430,6 @@ TOTALS: Final = {"correctable": "TOTAL_ERR_COR", "nonfatal": "TOTAL_ERR_NONFATAL
 _LIMIT_BYTES: Final = 1 << 16
 
 GPU_PCIE_AER_ERRORS_TOTAL = gpu_counter(
-    "gpu_pcie_aer_errors_total",
     "PCIe errors reported to the kernel (AER), by reporter (gpu, or the port at the other end of its link) and "
     "severity ({severity}). Absent without AER, as in most virtual machines; if the firmware handles these errors, "
     "also while 0.",

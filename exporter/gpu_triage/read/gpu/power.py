@@ -33,34 +33,26 @@ _ENERGY_LIMIT: Final = CounterLimit(per_second=10_000.0, most=10_000.0 * 10 * 36
 """Joules: far more power than any board draws, for ten years."""
 
 GPU_POWER_WATTS = gpu_gauge(
-    "gpu_power_watts",
     "Power draw of the board: instantaneous if the driver offers it, before Ampere and on GA100 always; else a "
     "one-second average.",
     source="field 186, else 185, else nvmlDeviceGetPowerUsage",
 )
 GPU_POWER_LIMIT_WATTS = gpu_gauge(
-    "gpu_power_limit_watts",
-    "Power cap in force, including out-of-band limits.",
-    source="nvmlDeviceGetEnforcedPowerLimit",
+    "Power cap in force, including out-of-band limits.", source="nvmlDeviceGetEnforcedPowerLimit"
 )
 GPU_POWER_REQUESTED_LIMIT_WATTS = gpu_gauge(
-    "gpu_power_requested_limit_watts",
-    "Power cap requested from the driver, if another one is in force, such as one set by the BMC.",
-    source="field 192",
+    "Power cap requested from the driver, if another one is in force, such as one set by the BMC.", source="field 192"
 )
 GPU_MODULE_POWER_WATTS = gpu_gauge(
-    "gpu_module_power_watts",
     "Power draw of the GPU's whole module, including Grace CPU and memory; the same on every GPU of the module. GH200, "
     "GB200 and GB300 only.",
     source="field 186, else 185, of the module",
 )
 GPU_MODULE_POWER_LIMIT_WATTS = gpu_gauge(
-    "gpu_module_power_limit_watts",
     "Power cap in force for the GPU's whole module. Absent when gpu_module_power_watts is.",
     source="field 190, of the module",
 )
 GPU_ENERGY_JOULES_TOTAL = gpu_counter(
-    "gpu_energy_joules_total",
     "Energy used since the driver was loaded. Volta and later. With a Grace CPU drivers count the whole module.",
     source="nvmlDeviceGetTotalEnergyConsumption",
 )
@@ -130,15 +122,12 @@ _SIMILAR: Final = 0.75
 highest one: a period of 7.5 parts has a lower peak than two of them."""
 
 GPU_POWER_PERIOD_SECONDS = gpu_gauge(
-    "gpu_power_period_seconds",
     "Period of power, 2.5 to 40 s: often a training job's step, or a part or multiple of it. Off by default. Absent "
     "unless clear for two minutes.",
     source="nvmlDeviceGetSamples(TOTAL_POWER), autocorrelation",
 )
 GPU_POWER_PERIOD_STRENGTH_RATIO = gpu_gauge(
-    "gpu_power_period_strength_ratio",
-    "Autocorrelation of power one and two periods apart, the lower one, 0.5-1.",
-    source="as gpu_power_period_seconds",
+    "Autocorrelation of power one and two periods apart, the lower one, 0.5-1.", source="as gpu_power_period_seconds"
 )
 
 
@@ -206,7 +195,6 @@ REQUESTED: Final = "requested"
 ENFORCED: Final = "enforced"
 
 GPU_POWER_PROFILE_INFO = gpu_info(
-    "gpu_power_profile_info",
     "Workload power profiles that are requested for the GPU, and those enforced after the driver resolved conflicts. "
     "Absent without any, and before Blackwell.",
     labels={"profile": ANY, "state": (REQUESTED, ENFORCED)},
@@ -252,19 +240,16 @@ _MOST_FAN_PERCENT: Final = 200
 """A fan may exceed its nominal maximum."""
 
 GPU_TEMPERATURE_CELSIUS = gpu_gauge(
-    "gpu_temperature_celsius",
     "Temperature by sensor: {sensor}.",
     labels={"sensor": ("gpu", "memory")},
     source="nvmlDeviceGetTemperatureV, else nvmlDeviceGetTemperature; field 82",
 )
 GPU_TEMPERATURE_MARGIN_CELSIUS = gpu_gauge(
-    "gpu_temperature_margin_celsius",
     "Degrees left to the highest operating temperature, beyond which the GPU slows down (T.Limit). Absent before "
     "driver r570, before Ada and Hopper, and on many GeForce cards.",
     source="nvmlDeviceGetMarginTemperature",
 )
 GPU_FAN_SPEED_RATIO = gpu_gauge(
-    "gpu_fan_speed_ratio",
     "Intended fan speed as a share of the maximum. Absent on boards without fans, except some (A10, A10G) that "
     "always report 0.",
     labels=("fan",),
@@ -321,9 +306,7 @@ APPLICATION_CLOCKS: Final = {label: kind for label, kind in CLOCK_TYPES.items() 
 _HERTZ_PER_MHZ: Final = 1e6
 _MOST_MHZ: Final = 20_000
 
-GPU_CLOCK_HERTZ = gpu_gauge(
-    "gpu_clock_hertz", "Current clock frequency.", labels={"clock": CLOCK_TYPES}, source="nvmlDeviceGetClockInfo"
-)
+GPU_CLOCK_HERTZ = gpu_gauge("Current clock frequency.", labels={"clock": CLOCK_TYPES}, source="nvmlDeviceGetClockInfo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +330,6 @@ CLOCKS = GpuCollector("clocks", "clock frequencies", Tier.FAST, lambda _config: 
 
 
 GPU_CLOCK_TARGET_HERTZ = gpu_gauge(
-    "gpu_clock_target_hertz",
     "Application clock set by an administrator; below its default it caps every job. Absent on GeForce, and from "
     "driver 590 on, which has no application clocks.",
     labels={"clock": APPLICATION_CLOCKS},
@@ -383,37 +365,29 @@ _MOST_THRESHOLD_CELSIUS: Final = 200
 _MOST_MARGIN: Final = 100
 
 GPU_CLOCK_MAX_HERTZ = gpu_gauge(
-    "gpu_clock_max_hertz",
-    "Highest supported clock frequency.",
-    labels={"clock": CLOCK_TYPES},
-    source="nvmlDeviceGetMaxClockInfo",
+    "Highest supported clock frequency.", labels={"clock": CLOCK_TYPES}, source="nvmlDeviceGetMaxClockInfo"
 )
 GPU_CLOCK_DEFAULT_HERTZ = gpu_gauge(
-    "gpu_clock_default_hertz",
     "Default application clock. Absent on GeForce, and from driver 590 on, which has no application clocks.",
     labels={"clock": APPLICATION_CLOCKS},
     source="nvmlDeviceGetDefaultApplicationsClock",
 )
 GPU_POWER_DEFAULT_LIMIT_WATTS = gpu_gauge(
-    "gpu_power_default_limit_watts",
-    "Default power cap of the board.",
-    source="nvmlDeviceGetPowerManagementDefaultLimit",
+    "Default power cap of the board.", source="nvmlDeviceGetPowerManagementDefaultLimit"
 )
 GPU_POWER_MIN_LIMIT_WATTS = gpu_gauge(
-    "gpu_power_min_limit_watts", "Lowest settable power cap.", source="nvmlDeviceGetPowerManagementLimitConstraints"
+    "Lowest settable power cap.", source="nvmlDeviceGetPowerManagementLimitConstraints"
 )
 GPU_POWER_MAX_LIMIT_WATTS = gpu_gauge(
-    "gpu_power_max_limit_watts", "Highest settable power cap.", source="nvmlDeviceGetPowerManagementLimitConstraints"
+    "Highest settable power cap.", source="nvmlDeviceGetPowerManagementLimitConstraints"
 )
 GPU_TEMPERATURE_THRESHOLD_CELSIUS = gpu_gauge(
-    "gpu_temperature_threshold_celsius",
     "Temperature at which the GPU slows down or shuts down, or that GPU or memory should not exceed. Newer drivers "
     "report gpu_temperature_margin_threshold_celsius instead for Ada and later.",
     labels={"threshold": THRESHOLDS},
     source="nvmlDeviceGetTemperatureThreshold",
 )
 GPU_TEMPERATURE_MARGIN_THRESHOLD_CELSIUS = gpu_gauge(
-    "gpu_temperature_margin_threshold_celsius",
     "Value of gpu_temperature_margin_celsius at which the same happens: 0 or slightly below. Absent if the driver "
     "reports gpu_temperature_threshold_celsius, and on cards without a margin.",
     labels={"threshold": MARGIN_FIELDS},

@@ -1,8 +1,6 @@
-"""Metric declarations: each subject declares name, help, labels and source of its metrics in one place.
+"""Metric declarations: a metric is a constant of its subject, and has the name of the constant in lower case.
 
->>> fan = gpu_gauge(
-...     "gpu_fan_speed_ratio", "Speed by side ({side}), 0-1.", labels={"side": ("front", "back")}, source="sysfs"
-... )
+>>> fan = gpu_gauge("Speed by side ({side}), 0-1.", labels={"side": ("front", "back")}, source="sysfs")
 >>> fan.help, fan.labels
 ('Speed by side (front, back), 0-1.', ('gpu', 'uuid', 'side'))
 >>> fan.sample(0.5, "0", "GPU-1", "front").value
@@ -16,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -48,9 +46,9 @@ class Sample(NamedTuple):
     value: float
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class MetricSpec:
-    name: str  # exposed name, with unit suffix, and `_total` for counters
+    module: str  # name of the module that declares it
     kind: Kind  # gauge, counter or info
     help: str  # full sentences: meaning, range, when it is absent, how it resets
     source: str  # NVML function, field ID or kernel path it is read from
@@ -64,6 +62,11 @@ class MetricSpec:
     # For a metric with detail series, selects the samples that are always published; the others need
     # ``--metrics.profile full``. None if all are.
     default_samples: Callable[[Sample], bool] | None = None
+
+    @cached_property
+    def name(self) -> str:
+        """Exposed name, with unit suffix, and `_total` for counters: that of its constant, in lower case."""
+        return next(name for name, value in vars(sys.modules[self.module]).items() if value is self).lower()
 
     def value_of(self, state: str) -> int:
         """Numeric value of a state; raises KeyError for an unknown state."""
@@ -92,7 +95,6 @@ class MetricSpec:
 def _declare(
     kind: Kind,
     first_labels: tuple[str, ...],
-    name: str,
     help_text: str,
     *,
     source: str,
@@ -107,7 +109,7 @@ def _declare(
     for placeholder, each in listed.items():
         help_text = help_text.replace(f"{{{placeholder}}}", ", ".join(each))
     return MetricSpec(
-        name,
+        sys._getframe(1).f_globals["__name__"],  # noqa: SLF001 - as namedtuple finds out where it is called
         kind,
         help_text,
         source,
