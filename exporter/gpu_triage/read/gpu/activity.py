@@ -155,7 +155,6 @@ class ActivityReader:
 
 
 ACTIVITY = GpuCollector(
-    name="activity",
     about="utilization, busy time and performance state",
     tier=Tier.FAST,
     reader=lambda config: ActivityReader(max_gap_seconds(config)).read,
@@ -203,7 +202,7 @@ def _ratio(inquiry: Inquiry, function: str) -> float | None:
     return inquiry.ratio(answer[0] if answer else None)
 
 
-MEDIA = GpuCollector("media", "video encoder and decoder", Tier.MEDIUM, lambda _config: read_media)
+MEDIA = GpuCollector("video encoder and decoder", Tier.MEDIUM, lambda _config: read_media)
 
 GPU_SM_ACTIVE_RATIO = gpu_gauge(
     "Share of SMs busy, averaged since the last round, 0-1. Hopper and later; absent in the first round and without "
@@ -327,7 +326,6 @@ class GpmReader:
 
 
 GPM = GpuCollector(
-    name="gpm",
     about="activity inside the SMs (GPM, Hopper and later)",
     tier=Tier.FAST,
     reader=lambda config: GpmReader(max_gap_seconds(config), config.sample_slow_seconds).read,

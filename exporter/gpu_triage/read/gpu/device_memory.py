@@ -52,4 +52,4 @@ def _bytes(inquiry: Inquiry, answer: Any, member: str, most: float | None = None
     return inquiry.within(getattr(answer, member, None), 0, _MOST_BYTES if most is None else most)
 
 
-MEMORY = GpuCollector("memory", "device memory and BAR1", Tier.MEDIUM, lambda _config: read_device_memory)
+MEMORY = GpuCollector("device memory and BAR1", Tier.MEDIUM, lambda _config: read_device_memory)

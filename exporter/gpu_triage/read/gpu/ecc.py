@@ -77,7 +77,7 @@ class EccReader:
         return self._counters[function, arguments].read(gpu.inquiry, count, gpu.at.monotonic)
 
 
-ECC = GpuCollector("ecc", "ECC error counters", Tier.MEDIUM, lambda _config: EccReader().read)
+ECC = GpuCollector("ECC error counters", Tier.MEDIUM, lambda _config: EccReader().read)
 
 
 RETIREMENT_CAUSES: Final = {"single_bit": 0, "double_bit": 1}  # label to nvmlPageRetirementCause_t
@@ -216,6 +216,4 @@ def _counts(inquiry: Inquiry, answers: Mapping[str, float | None]) -> dict[str, 
     return {label: int(count) for label, count in plausible.items()}
 
 
-MEMORY_REPAIR = GpuCollector(
-    "memory_repair", "ECC mode, retired pages and remapped rows", Tier.SLOW, lambda _config: read_memory_repair
-)
+MEMORY_REPAIR = GpuCollector("ECC mode, retired pages and remapped rows", Tier.SLOW, lambda _config: read_memory_repair)

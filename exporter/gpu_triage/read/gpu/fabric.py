@@ -117,4 +117,4 @@ def _configuration(mask: int) -> int | None:
     return value if value in GPU_FABRIC_CONFIGURATION.states else None
 
 
-FABRIC = GpuCollector("fabric", "state and health of the NVSwitch fabric", Tier.SLOW, lambda _config: read_fabric)
+FABRIC = GpuCollector("state and health of the NVSwitch fabric", Tier.SLOW, lambda _config: read_fabric)

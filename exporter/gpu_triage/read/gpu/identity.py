@@ -74,4 +74,4 @@ def render(reading: IdentityReading, gpu: GpuLabels) -> Iterator[Sample]:
     yield GPU_INFO.sample(1, *gpu, *astuple(reading))
 
 
-IDENTITY = GpuCollector("identity", "what each GPU is", Tier.SLOW, lambda _config: read_identity, render, kept=True)
+IDENTITY = GpuCollector("what each GPU is", Tier.SLOW, lambda _config: read_identity, render, kept=True)

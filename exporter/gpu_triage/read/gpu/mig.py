@@ -193,7 +193,6 @@ def render(reading: MigReading, gpu: GpuLabels) -> Iterator[Sample]:
 
 
 MIG = GpuCollector(
-    name="mig",
     about="MIG instances: memory and activity",
     tier=Tier.MEDIUM,
     reader=lambda config: MigReader(config.stale_after * config.sample_medium_seconds, config.sample_slow_seconds).read,

@@ -84,7 +84,7 @@ def mig_mode(inquiry: Inquiry) -> bool | None:
     return inquiry.flag(mode[0]) if mode else None
 
 
-MODES = GpuCollector("modes", "persistence, MIG, compute, virtualization", Tier.SLOW, lambda _config: read_modes)
+MODES = GpuCollector("persistence, MIG, compute, virtualization", Tier.SLOW, lambda _config: read_modes)
 
 
 GPU_VGPU_LICENSE_STATE = gpu_gauge(
@@ -113,7 +113,7 @@ def read_vgpu_license(gpu: GpuRound) -> VgpuLicenseReading:
     return VgpuLicenseReading({product: LICENSED if licensed else UNLICENSED for product, licensed in features.items()})
 
 
-VGPU_LICENSE = GpuCollector("vgpu_license", "the license of a vGPU", Tier.SLOW, lambda _config: read_vgpu_license)
+VGPU_LICENSE = GpuCollector("the license of a vGPU", Tier.SLOW, lambda _config: read_vgpu_license)
 
 
 RECOVERY_ACTION_FIELD: Final = 230  # NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
@@ -153,4 +153,4 @@ def read_recovery(gpu: GpuRound) -> RecoveryReading:
     return RecoveryReading(None if action is None else int(action))
 
 
-RECOVERY = GpuCollector("recovery", "recovery action the driver requests", Tier.MEDIUM, lambda _config: read_recovery)
+RECOVERY = GpuCollector("recovery action the driver requests", Tier.MEDIUM, lambda _config: read_recovery)

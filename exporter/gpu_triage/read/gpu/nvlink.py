@@ -292,7 +292,7 @@ def render(reading: NvlinkReading, gpu: GpuLabels) -> Iterator[Sample]:
 
 
 NVLINK = GpuCollector(
-    "nvlink", "state, errors and traffic of the NVLink links", Tier.MEDIUM, lambda _config: NvlinkReader().read, render
+    "state, errors and traffic of the NVLink links", Tier.MEDIUM, lambda _config: NvlinkReader().read, render
 )
 
 
@@ -399,7 +399,6 @@ class NvlinkQualityReader:
 
 
 NVLINK_QUALITY = GpuCollector(
-    name="nvlink_quality",
     about="bit errors and error correction of NVLink 5 links",
     tier=Tier.SLOW,
     reader=lambda _config: NvlinkQualityReader().read,
@@ -468,4 +467,4 @@ class C2cReader:
         )
 
 
-C2C = GpuCollector("c2c", "links to the Grace CPU of the module", Tier.MEDIUM, lambda _config: C2cReader().read)
+C2C = GpuCollector("links to the Grace CPU of the module", Tier.MEDIUM, lambda _config: C2cReader().read)

@@ -202,7 +202,6 @@ class _Transitions:
 
 
 PCIE = GpuCollector(
-    name="pcie",
     about="PCIe generation, width, traffic and replays",
     tier=Tier.MEDIUM,
     reader=lambda config: (
@@ -334,7 +333,6 @@ class ExpectedLinkReader:
 
 
 PCIE_LIMITS = GpuCollector(
-    name="pcie_limits",
     about="PCIe capabilities of card, slot and system",
     tier=Tier.SLOW,
     reader=lambda config: ExpectedLinkReader(config).read,
@@ -368,7 +366,6 @@ def read_pcie_throughput(gpu: GpuRound) -> PcieThroughputReading:
 
 
 PCIE_THROUGHPUT = GpuCollector(
-    name="pcie_throughput",
     about="PCIe traffic by a call that blocks 40 ms per GPU",
     tier=Tier.MEDIUM,
     reader=lambda _config: read_pcie_throughput,
@@ -420,9 +417,7 @@ class PcieErrorsReader:
         return PcieErrorsReading(known(counts))
 
 
-PCIE_ERRORS = GpuCollector(
-    "pcie_errors", "PCIe errors counted by the GPU", Tier.MEDIUM, lambda _config: PcieErrorsReader().read
-)
+PCIE_ERRORS = GpuCollector("PCIe errors counted by the GPU", Tier.MEDIUM, lambda _config: PcieErrorsReader().read)
 
 TOTALS: Final = {"correctable": "TOTAL_ERR_COR", "nonfatal": "TOTAL_ERR_NONFATAL", "fatal": "TOTAL_ERR_FATAL"}
 """Severity (also the suffix of the file name) to the name of the line with the total."""
@@ -511,7 +506,6 @@ def parse_aer_total(text: str, severity: str) -> int | None:
 
 
 PCIE_AER = GpuCollector(
-    name="pcie_aer",
     about="PCIe errors of the GPU and the port above it, counted by the kernel",
     tier=Tier.MEDIUM,
     reader=lambda _config: PcieAerReader().read,

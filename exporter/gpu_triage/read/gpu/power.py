@@ -108,7 +108,7 @@ def other_limit(requested_watts: float | None, limit_watts: float | None) -> flo
     return requested_watts
 
 
-POWER = GpuCollector("power", "power, power cap and energy", Tier.FAST, lambda _config: PowerReader().read)
+POWER = GpuCollector("power, power cap and energy", Tier.FAST, lambda _config: PowerReader().read)
 
 
 PERIOD_PARTS: Final = 240
@@ -178,7 +178,7 @@ def repetition(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 POWER_PERIOD = GpuCollector(
-    "power_period", "period at which power repeats", Tier.FAST, lambda _config: PowerPeriodReader().read, default=False
+    "period at which power repeats", Tier.FAST, lambda _config: PowerPeriodReader().read, default=False
 )
 
 
@@ -222,10 +222,7 @@ def profiles_in(mask: Sequence[int]) -> Iterator[str]:
 
 
 POWER_PROFILES = GpuCollector(
-    name="power_profiles",
-    about="workload power profiles (Blackwell and later)",
-    tier=Tier.SLOW,
-    reader=lambda _config: read_power_profiles,
+    about="workload power profiles (Blackwell and later)", tier=Tier.SLOW, reader=lambda _config: read_power_profiles
 )
 
 
@@ -296,7 +293,7 @@ def _fan_ratios(inquiry: Inquiry) -> Mapping[str, float]:
     return known({str(fan): inquiry.ratio(answer, _MOST_FAN_PERCENT) for fan, answer in enumerate(answers)})
 
 
-THERMAL = GpuCollector("thermal", "temperatures, margin and fans", Tier.MEDIUM, lambda _config: read_thermal)
+THERMAL = GpuCollector("temperatures, margin and fans", Tier.MEDIUM, lambda _config: read_thermal)
 
 
 CLOCK_TYPES: Final = {"graphics": 0, "sm": 1, "memory": 2, "video": 3}  # label to nvmlClockType_t
@@ -326,7 +323,7 @@ def read_clock_table(
     return {label: mhz * _HERTZ_PER_MHZ for label, mhz in table.items() if mhz >= least_mhz}
 
 
-CLOCKS = GpuCollector("clocks", "clock frequencies", Tier.FAST, lambda _config: read_clocks)
+CLOCKS = GpuCollector("clock frequencies", Tier.FAST, lambda _config: read_clocks)
 
 
 GPU_CLOCK_TARGET_HERTZ = gpu_gauge(
@@ -348,9 +345,7 @@ def read_clock_targets(gpu: GpuRound) -> ClockTargetsReading:
 
 
 # Faster than the limits, which only change with a reboot or a new board: a low setting slows jobs immediately.
-CLOCK_TARGETS = GpuCollector(
-    "clock_targets", "application clocks as set", Tier.MEDIUM, lambda _config: read_clock_targets
-)
+CLOCK_TARGETS = GpuCollector("application clocks as set", Tier.MEDIUM, lambda _config: read_clock_targets)
 
 
 THRESHOLDS: Final = {"shutdown": 0, "slowdown": 1, "memory_max": 2, "gpu_max": 3}
@@ -441,6 +436,4 @@ def _margin_thresholds(inquiry: Inquiry) -> Mapping[str, float]:
     return known({label: inquiry.within(each, -_MOST_MARGIN, _MOST_MARGIN) for label, each in margins.items()})
 
 
-LIMITS = GpuCollector(
-    "limits", "clock and power limits, temperature thresholds", Tier.SLOW, lambda _config: read_limits
-)
+LIMITS = GpuCollector("clock and power limits, temperature thresholds", Tier.SLOW, lambda _config: read_limits)

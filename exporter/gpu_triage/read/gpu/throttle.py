@@ -246,7 +246,6 @@ def _log_rejected(gpu: GpuRound, reason: str, field_id: int, cause: str) -> None
 
 
 THROTTLE = GpuCollector(
-    name="throttle",
     about="throttle reasons and their time",
     tier=Tier.FAST,
     reader=lambda config: ThrottleReader(max_gap_seconds(config), config.sample_fast_seconds).read,

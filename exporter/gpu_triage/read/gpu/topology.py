@@ -116,7 +116,7 @@ def render(reading: TopologyReading, gpu: GpuLabels) -> Iterator[Sample]:
 
 
 TOPOLOGY = GpuCollector(
-    "topology", "P2P, topology levels and NUMA nodes", Tier.SLOW, lambda _config: read_topology, render, asks_peers=True
+    "P2P, topology levels and NUMA nodes", Tier.SLOW, lambda _config: read_topology, render, asks_peers=True
 )
 
 MOST_ADAPTERS: Final = 64  # maximum adapter names published per GPU
@@ -218,5 +218,5 @@ def _place(sysfs: Path, device: Path) -> PciPlace | None:
 
 
 NIC_TOPOLOGY = GpuCollector(
-    "nic_topology", "topology levels of GPUs and network adapters", Tier.SLOW, lambda _config: read_nic_topology
+    "topology levels of GPUs and network adapters", Tier.SLOW, lambda _config: read_nic_topology
 )

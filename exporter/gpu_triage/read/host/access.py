@@ -310,7 +310,6 @@ def render(reading: tuple[Limitation, ...]) -> Iterator[Sample]:
 
 
 ACCESS = HostCollector(
-    name="access",
     about="features that lack a permission",
     tier=Tier.SLOW,
     reader=lambda config: AccessReader(config).read,

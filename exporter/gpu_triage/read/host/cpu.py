@@ -230,7 +230,7 @@ def parse_load1(text: str) -> float:
     return float(match[1])
 
 
-HOST_CPU = HostCollector("host_cpu", "CPU time per NUMA node, load", Tier.MEDIUM, lambda _config: HostCpuReader().read)
+HOST_CPU = HostCollector("CPU time per NUMA node, load", Tier.MEDIUM, lambda _config: HostCpuReader().read)
 
 _WORD: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _THROTTLES, _THROTTLED = "package_throttle_count", "package_throttle_total_time_ms"
@@ -346,7 +346,6 @@ def _word(text: str) -> str:
 
 
 HOST_CPU_SETTINGS = HostCollector(
-    name="host_cpu_settings",
     about="CPU governor, clock source, and CPU thermal throttling",
     tier=Tier.SLOW,
     reader=lambda _config: HostCpuSettingsReader().read,
@@ -383,6 +382,4 @@ class HostPressureReader:
         return HostPressureReading(**{resource: published(resource, each) for resource, each in readings.items()})
 
 
-HOST_PRESSURE = HostCollector(
-    "host_pressure", "pressure stall information", Tier.MEDIUM, lambda _config: HostPressureReader().read
-)
+HOST_PRESSURE = HostCollector("pressure stall information", Tier.MEDIUM, lambda _config: HostPressureReader().read)

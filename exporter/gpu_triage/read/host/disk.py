@@ -110,7 +110,7 @@ def _is_whole(blocks: Path, name: str) -> bool:
     return is_present(block) and not is_present(block / "partition")
 
 
-HOST_DISK = HostCollector("host_disk", "disks", Tier.MEDIUM, lambda _config: HostDiskReader().read, each("device"))
+HOST_DISK = HostCollector("disks", Tier.MEDIUM, lambda _config: HostDiskReader().read, each("device"))
 
 _MOST_MOUNTS: Final = 16
 _MICROSECONDS: Final = 1e6
@@ -290,7 +290,6 @@ def hides_lustre(procfs: Path, sysfs: Path) -> bool:
 
 
 HOST_FILE_SYSTEMS = HostCollector(
-    name="host_file_systems",
     about="Lustre, and GPUDirect Storage",
     tier=Tier.MEDIUM,
     reader=lambda _config: FileSystemsReader().read,

@@ -132,9 +132,7 @@ def _difference(whole: int | None, part: int | None) -> int | None:
     return None if whole is None or part is None or part > whole else whole - part
 
 
-HOST_MEMORY = HostCollector(
-    "host_memory", "memory, swap and paging", Tier.MEDIUM, lambda _config: HostMemoryReader().read
-)
+HOST_MEMORY = HostCollector("memory, swap and paging", Tier.MEDIUM, lambda _config: HostMemoryReader().read)
 
 
 _CONTROLLER: Final = re.compile(r"mc[0-9]{1,3}")
@@ -214,6 +212,4 @@ def _dimms(controller: Path) -> list[str]:
     return [match[0] for match in sorted(found, key=lambda match: (match[1], int(match[2])))]
 
 
-HOST_EDAC = HostCollector(
-    "host_edac", "errors of the host's memory (EDAC)", Tier.SLOW, lambda _config: HostEdacReader().read
-)
+HOST_EDAC = HostCollector("errors of the host's memory (EDAC)", Tier.SLOW, lambda _config: HostEdacReader().read)

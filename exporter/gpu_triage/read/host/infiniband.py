@@ -485,7 +485,6 @@ def parse_words(text: str) -> int | None:
 
 
 HOST_INFINIBAND = HostCollector(
-    name="host_infiniband",
     about="InfiniBand and RoCE ports",
     tier=Tier.MEDIUM,
     reader=lambda config: HostInfinibandReader(config).read,

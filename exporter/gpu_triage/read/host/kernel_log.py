@@ -212,7 +212,6 @@ def _understood(text: str) -> HostMessage | None:
 
 
 HOST_KERNEL_LOG = HostCollector(
-    name="host_kernel_log",
     about="kernel messages: driver failures, killed and hung processes, storage, adapters, hardware",
     tier=Tier.MEDIUM,
     reader=lambda _config: HostKernelLogReader().read,

@@ -84,8 +84,7 @@ def _reader(config: Config) -> Callable[[HostRound], MaintenanceReading]:
     return read
 
 
-HOST_MAINTENANCE = HostCollector(
-    name="maintenance",
+MAINTENANCE = HostCollector(
     about="maintenance of the host",
     tier=Tier.MEDIUM,
     reader=_reader,

@@ -195,7 +195,6 @@ def carries_data(device: Path) -> bool:
 
 
 HOST_NETWORK = HostCollector(
-    name="host_network",
     about="network interfaces",
     tier=Tier.MEDIUM,
     reader=lambda config: HostNetworkReader(config).read,
@@ -327,7 +326,6 @@ class HostNetworkLinkReader:
 
 
 HOST_NETWORK_LINK = HostCollector(
-    name="host_network_link",
     about="speed and losses of network links",
     tier=Tier.MEDIUM,
     reader=lambda config: HostNetworkLinkReader(config).read,

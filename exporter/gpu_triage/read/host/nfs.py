@@ -199,6 +199,4 @@ def _mountstats(procfs: Path) -> str:
 
 
 # The kernel takes the namespace's mount lock, which a hung mount may hold.
-HOST_NFS = HostCollector(
-    "host_nfs", "NFS mounts", Tier.MEDIUM, lambda _config: HostNfsReader().read, each("mount"), own_lane=True
-)
+HOST_NFS = HostCollector("NFS mounts", Tier.MEDIUM, lambda _config: HostNfsReader().read, each("mount"), own_lane=True)

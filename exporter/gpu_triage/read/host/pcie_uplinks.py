@@ -131,7 +131,6 @@ def devices_behind(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 PCIE_UPLINKS = HostCollector(
-    name="pcie_uplinks",
     about="PCIe links above the switches that GPUs share",
     tier=Tier.MEDIUM,
     reader=lambda _config: PcieUplinksReader().read,

@@ -79,7 +79,6 @@ class PlatformReader:
 
 
 PLATFORM = HostCollector(
-    name="platform",
     about="NUMA nodes of the host, its IOMMU, the GPUs' default domains, and whether it is virtual",
     tier=Tier.SLOW,
     reader=lambda _config: PlatformReader().read,
@@ -125,4 +124,4 @@ def parse_module(line: str) -> str | None:
     return columns[0] if columns[_STATE_COLUMN] == "Live" else None
 
 
-MODULES = HostCollector("modules", "kernel modules of the driver", Tier.MEDIUM, lambda _config: read_host_modules)
+MODULES = HostCollector("kernel modules of the driver", Tier.MEDIUM, lambda _config: read_host_modules)

@@ -142,7 +142,6 @@ def _is_switch(device: Path) -> bool:
 
 
 HOST_SERVICES = HostCollector(
-    name="host_services",
     about="services of the fabric (fabric manager, IMEX) and of schedulers",
     tier=Tier.MEDIUM,
     reader=lambda _config: ServicesReader().read,

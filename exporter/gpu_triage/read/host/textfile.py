@@ -470,7 +470,6 @@ def render(reading: TextFilesReading) -> Iterator[metric.Sample]:
 
 
 TEXTFILE = HostCollector(
-    name="textfile",
     about="metrics that jobs write to files",
     tier=Tier.MEDIUM,
     reader=lambda config: TextFilesReader(config.collector_textfile_directory or Path()).read,

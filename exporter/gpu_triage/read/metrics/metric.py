@@ -1,4 +1,4 @@
-"""Metric declarations: a metric is a constant of its subject, and has the name of the constant in lower case.
+"""Metric declarations: each subject declares name, help, labels and source of its metrics in one place.
 
 >>> fan = gpu_gauge("Speed by side ({side}), 0-1.", labels={"side": ("front", "back")}, source="sysfs")
 >>> fan.help, fan.labels
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache, cached_property, partial
 from types import MappingProxyType
@@ -46,9 +46,28 @@ class Sample(NamedTuple):
     value: float
 
 
+def _declaring_module() -> str:
+    """The module that declares a metric or a collector: of the innermost caller outside this package."""
+    frame = sys._getframe()  # noqa: SLF001 - as namedtuple does
+    while frame.f_back and frame.f_globals["__name__"].startswith(f"{__package__}."):
+        frame = frame.f_back
+    return str(frame.f_globals["__name__"])
+
+
 @dataclass(frozen=True, eq=False)
-class MetricSpec:
-    module: str  # name of the module that declares it
+class Declared:
+    """A metric or collector: a constant of its module, which gives it its name."""
+
+    module: str = field(init=False, repr=False, default_factory=_declaring_module)
+
+    @cached_property
+    def name(self) -> str:
+        """The name of its constant, in lower case: of a metric with unit suffix, and `_total` for counters."""
+        return next(name for name, value in vars(sys.modules[self.module]).items() if value is self).lower()
+
+
+@dataclass(frozen=True, eq=False)
+class MetricSpec(Declared):
     kind: Kind  # gauge, counter or info
     help: str  # full sentences: meaning, range, when it is absent, how it resets
     source: str  # NVML function, field ID or kernel path it is read from
@@ -62,11 +81,6 @@ class MetricSpec:
     # For a metric with detail series, selects the samples that are always published; the others need
     # ``--metrics.profile full``. None if all are.
     default_samples: Callable[[Sample], bool] | None = None
-
-    @cached_property
-    def name(self) -> str:
-        """Exposed name, with unit suffix, and `_total` for counters: that of its constant, in lower case."""
-        return next(name for name, value in vars(sys.modules[self.module]).items() if value is self).lower()
 
     def value_of(self, state: str) -> int:
         """Numeric value of a state; raises KeyError for an unknown state."""
@@ -109,7 +123,6 @@ def _declare(
     for placeholder, each in listed.items():
         help_text = help_text.replace(f"{{{placeholder}}}", ", ".join(each))
     return MetricSpec(
-        sys._getframe(1).f_globals["__name__"],  # noqa: SLF001 - as namedtuple finds out where it is called
         kind,
         help_text,
         source,

@@ -110,7 +110,6 @@ def render(reading: Allocations | None, gpu: GpuLabels) -> Iterator[Sample]:
 
 
 ALLOCATION = GpuCollector(
-    name="allocation",
     about="containers and Slurm jobs that each GPU is allocated to",
     tier=Tier.MEDIUM,
     reader=lambda _config: AllocationReader().read,

@@ -154,7 +154,6 @@ def _local_ratio(numa_maps: Path, near: frozenset[int]) -> float | None:
 
 
 PROCESS_MEMORY_LOCALITY = GpuCollector(
-    name="process_memory_locality",
     about="share of processes' memory on the GPU's NUMA node; walks their page tables under their memory lock",
     tier=Tier.SLOW,
     # Half of the deadline: reading the last process may take past the time limit.

@@ -306,7 +306,6 @@ def _reader(config: Config) -> Callable[[HostRound], tuple[JobReading, ...]]:
 
 
 NCCL_RAS = HostCollector(
-    name="nccl_ras",
     about="NCCL jobs: ranks that are gone or late, operations",
     tier=Tier.SLOW,
     reader=_reader,

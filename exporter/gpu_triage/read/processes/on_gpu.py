@@ -247,7 +247,6 @@ def _owner_labels(process: ProcessReading) -> tuple[str, ...]:
 
 
 PROCESSES = GpuCollector(
-    name="processes",
     about="processes on each GPU and their NUMA locality",
     tier=Tier.MEDIUM,
     reader=lambda config: ProcessesReader(config.process_max).read,
