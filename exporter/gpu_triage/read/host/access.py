@@ -42,7 +42,6 @@ NO_PERMISSION: Final = "no_permission"
 OTHER_PID_NAMESPACE: Final = "other_pid_namespace"
 
 GPU_EXPORTER_DEGRADED_INFO = host_info(
-    "gpu_exporter_degraded_info",
     "A feature limited by a missing permission, mount, namespace or kernel right over the firmware; the log has the "
     "fix. Feature package, reason replaced: the exporter's package was removed or upgraded. Absent otherwise.",
     labels=("feature", "reason"),
@@ -302,7 +301,6 @@ PROBES: Final = (
 
 
 ACCESS = HostCollector(
-    name="access",
     about="features that lack a permission",
     tier=Tier.SLOW,
     reader=lambda config: AccessReader(config).read,

@@ -40,7 +40,6 @@ _BUSY_RATIO = 0.5
 """Minimum busy share for a CPU's clock to be meaningful: idle CPUs clock down."""
 
 GPU_HOST_CPU_SECONDS_TOTAL = host_counter(
-    "gpu_host_cpu_seconds_total",
     "CPU time of the NUMA node since boot by mode, summed over its CPUs, including those now offline; guests are part "
     "of user and nice.",
     labels={"numa_node": ANY, "mode": MODES},
@@ -49,36 +48,27 @@ GPU_HOST_CPU_SECONDS_TOTAL = host_counter(
 _node_gauge = partial(host_gauge, labels=("numa_node",))
 
 GPU_HOST_CPU_BUSIEST_RATIO = _node_gauge(
-    "gpu_host_cpu_busiest_ratio",
     "Share of the last interval for which the busiest CPU of the NUMA node was neither idle nor in iowait, 0-1: at "
     "1, a single thread is the limit. Without CPUs that are set apart (isolated, nohz_full) or always busy (nine "
     "tenths of the time since boot).",
     source="/proc/stat; /sys/devices/system/cpu/{isolated,nohz_full}",
 )
 GPU_HOST_CPU_SHARED_BUSY_RATIO = _node_gauge(
-    "gpu_host_cpu_shared_busy_ratio",
     "Share of the last interval for which the other CPUs of the NUMA node, which jobs share, were busy, 0-1; absent if "
     "none is set apart or always busy.",
     source="as gpu_host_cpu_busiest_ratio",
 )
 GPU_HOST_CPU_BUSIEST_FREQUENCY_RATIO = _node_gauge(
-    "gpu_host_cpu_busiest_frequency_ratio",
     "Current clock of that busiest CPU over its highest, 0-1; absent while it was busy for less than half of the "
     "interval, and without cpufreq, as on most virtual machines.",
     source="cpufreq/policy*/{scaling_cur_freq,cpuinfo_max_freq}",
 )
-GPU_HOST_CPUS = _node_gauge(
-    "gpu_host_cpus", "Online CPUs of the NUMA node.", source="/proc/stat, by /sys/devices/system/node"
-)
+GPU_HOST_CPUS = _node_gauge("Online CPUs of the NUMA node.", source="/proc/stat, by /sys/devices/system/node")
 GPU_HOST_LOAD1 = host_gauge(
-    "gpu_host_load1", "Tasks that run, are runnable or wait for I/O, averaged over a minute.", source="/proc/loadavg"
+    "Tasks that run, are runnable or wait for I/O, averaged over a minute.", source="/proc/loadavg"
 )
-GPU_HOST_PROCESSES_BLOCKED = host_gauge(
-    "gpu_host_processes_blocked", "Tasks that currently wait for I/O.", source="/proc/stat procs_blocked"
-)
-GPU_HOST_CONTEXT_SWITCHES_TOTAL = host_counter(
-    "gpu_host_context_switches_total", "Context switches of all CPUs since boot.", source="/proc/stat ctxt"
-)
+GPU_HOST_PROCESSES_BLOCKED = host_gauge("Tasks that currently wait for I/O.", source="/proc/stat procs_blocked")
+GPU_HOST_CONTEXT_SWITCHES_TOTAL = host_counter("Context switches of all CPUs since boot.", source="/proc/stat ctxt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +218,7 @@ def parse_load1(text: str) -> float:
     return float(match[1])
 
 
-HOST_CPU = HostCollector("host_cpu", "CPU time per NUMA node, load", Tier.MEDIUM, lambda _config: HostCpuReader().read)
+HOST_CPU = HostCollector("CPU time per NUMA node, load", Tier.MEDIUM, lambda _config: HostCpuReader().read)
 
 _WORD: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _THROTTLES, _THROTTLED = "package_throttle_count", "package_throttle_total_time_ms"
@@ -237,14 +227,12 @@ SLOW_CLOCK_SOURCES: Final = frozenset({"hpet", "acpi_pm", "jiffies", "pit", "ref
 """x86 clock sources the kernel falls back to if it considers the TSC unreliable."""
 
 GPU_HOST_CPU_GOVERNOR_POLICIES = host_gauge(
-    "gpu_host_cpu_governor_policies",
     "Groups of CPUs that share a clock (usually one per CPU), by governor. Absent without cpufreq, as on most "
     "virtual machines.",
     labels=("governor",),
     source="/sys/devices/system/cpu/cpufreq/policy*/scaling_governor",
 )
 GPU_HOST_CLOCK_SOURCE_INFO = host_info(
-    "gpu_host_clock_source_info",
     "The kernel's clock source. With hpet, acpi_pm and jiffies, each reading costs a system call and a microsecond "
     "or more.",
     labels=("clock_source",),
@@ -253,13 +241,11 @@ GPU_HOST_CLOCK_SOURCE_INFO = host_info(
 _heat_counter = partial(host_counter, labels=("numa_node",), default_samples=lambda sample: sample.value > 0)
 
 GPU_HOST_CPU_THROTTLES_TOTAL = _heat_counter(
-    "gpu_host_cpu_throttles_total",
     "How often the NUMA node's processor lowered its clock because it or the host was too hot. Intel only. Absent "
     "while 0, except in profile full.",
     source="/sys/devices/system/cpu/cpu*/thermal_throttle/package_throttle_count",
 )
 GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL = _heat_counter(
-    "gpu_host_cpu_throttled_seconds_total",
     "Time for which the NUMA node's processor had lowered its clock for heat, added when it ends. Intel only, since "
     "Linux 5.6. Absent while 0, except in profile full.",
     source="/sys/devices/system/cpu/cpu*/thermal_throttle/package_throttle_total_time_ms",
@@ -317,14 +303,12 @@ def _word(text: str) -> str:
 
 
 HOST_CPU_SETTINGS = HostCollector(
-    name="host_cpu_settings",
     about="CPU governor, clock source, and CPU thermal throttling",
     tier=Tier.SLOW,
     reader=lambda _config: partial(read_host_cpu_settings, MonotoneCounters()),
 )
 
 GPU_HOST_PRESSURE_SECONDS_TOTAL = host_counter(
-    "gpu_host_pressure_seconds_total",
     "Time since boot for which at least one (some) or all (full) active tasks waited for the resource; absent on "
     "kernels without PSI. CPU has no full.",
     labels={"resource": RESOURCES, "kind": KINDS},
@@ -351,8 +335,5 @@ def read_host_pressure(counters: MonotoneCounters, round_: HostRound) -> HostPre
 
 
 HOST_PRESSURE = HostCollector(
-    name="host_pressure",
-    about="pressure stall information",
-    tier=Tier.MEDIUM,
-    reader=lambda _config: partial(read_host_pressure, MonotoneCounters()),
+    "pressure stall information", Tier.MEDIUM, lambda _config: partial(read_host_pressure, MonotoneCounters())
 )

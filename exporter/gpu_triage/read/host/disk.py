@@ -22,31 +22,21 @@ _NO_DISK = re.compile(r"(?:loop|ram|zram|sr|scd|fd)[0-9]+")
 _disk_counter = partial(host_counter, labels=("device",), source="/proc/diskstats")
 
 GPU_HOST_DISK_READ_BYTES_TOTAL = _disk_counter(
-    "gpu_host_disk_read_bytes_total",
     "Bytes read from the whole device since it appeared. md and dm devices appear beside their disks: do not sum over "
-    "device.",
+    "device."
 )
-GPU_HOST_DISK_WRITTEN_BYTES_TOTAL = _disk_counter(
-    "gpu_host_disk_written_bytes_total", "Bytes written to the whole device since it appeared."
-)
-GPU_HOST_DISK_READS_TOTAL = _disk_counter(
-    "gpu_host_disk_reads_total", "Completed read requests since the device appeared."
-)
-GPU_HOST_DISK_WRITES_TOTAL = _disk_counter(
-    "gpu_host_disk_writes_total", "Completed write requests since the device appeared."
-)
-GPU_HOST_DISK_READ_SECONDS_TOTAL = _disk_counter(
-    "gpu_host_disk_read_seconds_total", "Time of read requests, summed; divided by reads, their mean latency."
-)
+GPU_HOST_DISK_WRITTEN_BYTES_TOTAL = _disk_counter("Bytes written to the whole device since it appeared.")
+GPU_HOST_DISK_READS_TOTAL = _disk_counter("Completed read requests since the device appeared.")
+GPU_HOST_DISK_WRITES_TOTAL = _disk_counter("Completed write requests since the device appeared.")
+GPU_HOST_DISK_READ_SECONDS_TOTAL = _disk_counter("Time of read requests, summed; divided by reads, their mean latency.")
 GPU_HOST_DISK_WRITE_SECONDS_TOTAL = _disk_counter(
-    "gpu_host_disk_write_seconds_total", "Time of write requests, summed; divided by writes, their mean latency."
+    "Time of write requests, summed; divided by writes, their mean latency."
 )
 GPU_HOST_DISK_BUSY_SECONDS_TOTAL = _disk_counter(
-    "gpu_host_disk_busy_seconds_total",
-    "Time with at least one request in flight. Since Linux 5.0 a request counts at least a tick (1 to 4 ms).",
+    "Time with at least one request in flight. Since Linux 5.0 a request counts at least a tick (1 to 4 ms)."
 )
 GPU_HOST_DISK_QUEUE_SECONDS_TOTAL = _disk_counter(
-    "gpu_host_disk_queue_seconds_total", "Time of requests in flight, summed; its rate is the mean queue length."
+    "Time of requests in flight, summed; its rate is the mean queue length."
 )
 
 
@@ -98,7 +88,6 @@ def _is_whole(blocks: Path, name: str) -> bool:
 
 
 HOST_DISK = HostCollector(
-    name="host_disk",
     about="disks",
     tier=Tier.MEDIUM,
     reader=lambda _config: partial(read_host_disks, MonotoneCounters(), Bound(MOST_DEVICES, "too_many_disks")),
@@ -127,39 +116,32 @@ _GDS_FIELDS: Final = {
 _lustre_counter = partial(host_counter, labels={"file_system": ANY, "direction": _DIRECTIONS})
 
 GPU_HOST_LUSTRE_BYTES_TOTAL = _lustre_counter(
-    "gpu_host_lustre_bytes_total",
     "Bytes that programs read from and wrote to a Lustre file system since it was mounted, including the client's "
     "cache. From client 2.12 on only root can read the counters.",
     source="/proc/fs/lustre/llite/*/stats, /sys/kernel/debug/lustre/llite/*/stats {read,write}_bytes",
 )
 GPU_HOST_LUSTRE_OPERATIONS_TOTAL = _lustre_counter(
-    "gpu_host_lustre_operations_total",
-    "Read and write calls of programs on a Lustre file system.",
-    source="as gpu_host_lustre_bytes_total",
+    "Read and write calls of programs on a Lustre file system.", source="as gpu_host_lustre_bytes_total"
 )
 GPU_HOST_LUSTRE_OPERATION_SECONDS_TOTAL = _lustre_counter(
-    "gpu_host_lustre_operation_seconds_total",
     "Time of these calls, summed; absent before client 2.13.",
     source="/sys/kernel/debug/lustre/llite/*/stats {read,write} [usecs]",
 )
 _gds_counter = partial(host_counter, labels={"direction": _DIRECTIONS})
 
 GPU_HOST_GDS_BYTES_TOTAL = _gds_counter(
-    "gpu_host_gds_bytes_total",
     "Bytes that GPUDirect Storage read into and wrote from GPU memory, in steps of a MiB; absent unless nvidia-fs "
     "counts them (module parameter rw_stats_enabled).",
     source="/proc/driver/nvidia-fs/stats",
 )
 GPU_HOST_GDS_OPERATIONS_TOTAL = _gds_counter(
-    "gpu_host_gds_operations_total",
     "Successful GPUDirect Storage transfers; absent when gpu_host_gds_bytes_total is.",
     source="/proc/driver/nvidia-fs/stats ok",
 )
 GPU_HOST_GDS_ERRORS_TOTAL = _gds_counter(
-    "gpu_host_gds_errors_total", "Failed GPUDirect Storage transfers.", source="/proc/driver/nvidia-fs/stats err"
+    "Failed GPUDirect Storage transfers.", source="/proc/driver/nvidia-fs/stats err"
 )
 GPU_HOST_GDS_OPERATIONS_IN_FLIGHT = host_gauge(
-    "gpu_host_gds_operations_in_flight",
     "GPUDirect Storage transfers in flight.",
     labels={"direction": _DIRECTIONS},
     source="/proc/driver/nvidia-fs/stats Ops",
@@ -261,7 +243,6 @@ def hides_lustre(procfs: Path, sysfs: Path) -> bool:
 
 
 HOST_FILE_SYSTEMS = HostCollector(
-    name="host_file_systems",
     about="Lustre, and GPUDirect Storage",
     tier=Tier.MEDIUM,
     reader=lambda _config: partial(read_file_systems, MonotoneCounters()),

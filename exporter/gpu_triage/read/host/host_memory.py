@@ -25,47 +25,31 @@ _VMSTAT = {"pswpin": _BYTES_PER_PAGE, "pswpout": _BYTES_PER_PAGE, "pgmajfault": 
 _NUMASTAT = {"numa_miss": _BYTES_PER_PAGE}
 
 GPU_HOST_MEMORY_TOTAL_BYTES = host_gauge(
-    "gpu_host_memory_total_bytes",
-    "Memory available to the kernel, without that of GPUs (gpu_memory_os_managed).",
-    source="/proc/meminfo MemTotal",
+    "Memory available to the kernel, without that of GPUs (gpu_memory_os_managed).", source="/proc/meminfo MemTotal"
 )
 GPU_HOST_MEMORY_AVAILABLE_BYTES = host_gauge(
-    "gpu_host_memory_available_bytes",
     "Memory available to new work without swapping, by the kernel's estimate, without free memory of GPUs.",
     source="/proc/meminfo MemAvailable",
 )
-GPU_HOST_SWAP_TOTAL_BYTES = host_gauge(
-    "gpu_host_swap_total_bytes", "Swap space; 0 without swap.", source="/proc/meminfo SwapTotal"
-)
-GPU_HOST_SWAP_USED_BYTES = host_gauge(
-    "gpu_host_swap_used_bytes", "Swap space in use.", source="/proc/meminfo SwapTotal - SwapFree"
-)
-GPU_HOST_SWAP_IN_BYTES_TOTAL = host_counter(
-    "gpu_host_swap_in_bytes_total", "Bytes read back from swap since boot.", source="/proc/vmstat pswpin"
-)
-GPU_HOST_SWAP_OUT_BYTES_TOTAL = host_counter(
-    "gpu_host_swap_out_bytes_total", "Bytes written to swap since boot.", source="/proc/vmstat pswpout"
-)
+GPU_HOST_SWAP_TOTAL_BYTES = host_gauge("Swap space; 0 without swap.", source="/proc/meminfo SwapTotal")
+GPU_HOST_SWAP_USED_BYTES = host_gauge("Swap space in use.", source="/proc/meminfo SwapTotal - SwapFree")
+GPU_HOST_SWAP_IN_BYTES_TOTAL = host_counter("Bytes read back from swap since boot.", source="/proc/vmstat pswpin")
+GPU_HOST_SWAP_OUT_BYTES_TOTAL = host_counter("Bytes written to swap since boot.", source="/proc/vmstat pswpout")
 GPU_HOST_MAJOR_FAULTS_TOTAL = host_counter(
-    "gpu_host_major_faults_total",
-    "Page faults since boot that had to wait for storage.",
-    source="/proc/vmstat pgmajfault",
+    "Page faults since boot that had to wait for storage.", source="/proc/vmstat pgmajfault"
 )
 _node_gauge = partial(host_gauge, labels=("numa_node",), default_samples=no_sample)
 
 GPU_HOST_NUMA_MEMORY_TOTAL_BYTES = _node_gauge(
-    "gpu_host_numa_memory_total_bytes",
     "Memory of the NUMA node, including nodes without CPUs (GPUs, CXL). Only in profile full; absent on hosts with one "
     "node.",
     source="/sys/devices/system/node/node*/meminfo MemTotal",
 )
 GPU_HOST_NUMA_MEMORY_FREE_BYTES = _node_gauge(
-    "gpu_host_numa_memory_free_bytes",
     "Memory of the NUMA node unused even by the page cache. Only in profile full; absent on hosts with one node.",
     source="/sys/devices/system/node/node*/meminfo MemFree",
 )
 GPU_HOST_NUMA_MISS_BYTES_TOTAL = host_counter(
-    "gpu_host_numa_miss_bytes_total",
     "Memory that processes got from this NUMA node because the requested one had none left. Only in profile full; "
     "absent on hosts with one node.",
     labels=("numa_node",),
@@ -146,7 +130,7 @@ def _difference(whole: int | None, part: int | None) -> int | None:
 
 
 HOST_MEMORY = HostCollector(
-    "host_memory", "memory, swap and paging", Tier.MEDIUM, lambda _config: partial(read_host_memory, MonotoneCounters())
+    "memory, swap and paging", Tier.MEDIUM, lambda _config: partial(read_host_memory, MonotoneCounters())
 )
 
 
@@ -156,14 +140,12 @@ _DIMM: Final = re.compile(r"(dimm|rank)([0-9]{1,3})")
 _SEVERITIES: Final = {"corrected": "ce", "uncorrected": "ue"}
 
 GPU_HOST_EDAC_ERRORS_TOTAL = host_counter(
-    "gpu_host_edac_errors_total",
     "Errors of the host's memory since the driver of its memory controller was loaded, by severity ({severity}). "
     "Absent without ECC memory or EDAC driver.",
     labels={"controller": ANY, "severity": _SEVERITIES},
     source="/sys/devices/system/edac/mc/mc*/{ce,ue}_count",
 )
 GPU_HOST_EDAC_DIMM_ERRORS_TOTAL = host_counter(
-    "gpu_host_edac_dimm_errors_total",
     "The same by DIMM, or by rank if the driver does not know DIMMs. `dimm_label` may match the print next to the "
     "slot. DIMMs without errors are only in profile full.",
     labels={"controller": ANY, "dimm": ANY, "dimm_label": ANY, "severity": _SEVERITIES},
@@ -220,8 +202,5 @@ def _dimms(controller: Path) -> list[str]:
 
 
 HOST_EDAC = HostCollector(
-    name="host_edac",
-    about="errors of the host's memory (EDAC)",
-    tier=Tier.SLOW,
-    reader=lambda _config: partial(read_host_edac, MonotoneCounters()),
+    "errors of the host's memory (EDAC)", Tier.SLOW, lambda _config: partial(read_host_edac, MonotoneCounters())
 )

@@ -116,37 +116,31 @@ _OWN_GIDS: Final = 1  # of version 2: the link-local one that each port has with
 _port_counter = partial(host_counter, labels=("device", "port"))
 
 GPU_HOST_INFINIBAND_RECEIVE_BYTES_TOTAL = _port_counter(
-    "gpu_host_infiniband_receive_bytes_total",
     "Bytes received by the port; of RoCE only RDMA. Absent if the adapter does not count, and while a 32-bit counter "
     "is full.",
     source="/sys/class/infiniband/*/ports/*/counters/port_rcv_data, else hw_counters/{rx_bytes,ip4InOctets}",
 )
 GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL = _port_counter(
-    "gpu_host_infiniband_transmit_bytes_total",
     "Bytes sent by the port, counted like those received.",
     source="/sys/class/infiniband/*/ports/*/counters/port_xmit_data, else hw_counters/{tx_bytes,ip4OutOctets}",
 )
 _port_gauge = partial(host_gauge, labels=("device", "port"))
 
 GPU_HOST_INFINIBAND_INTERFACE_EXCLUDES_RDMA = host_gauge(
-    "gpu_host_infiniband_interface_excludes_rdma",
     "1 if the RoCE port's interface does not count RDMA: the port carries the sum. 0 if it does (switchdev mode). "
     "Absent if unknown (bonds).",
     labels=("device", "port", "interface"),
     source="/sys/class/infiniband/*/{device/net,hw_counters}",
 )
 GPU_HOST_INFINIBAND_RATE_BYTES_PER_SECOND = _port_gauge(
-    "gpu_host_infiniband_rate_bytes_per_second",
     "Link rate per direction: --network.line-rate, else the driver's. Absent while the port is not up.",
     source="/sys/class/infiniband/*/ports/*/rate",
 )
 GPU_HOST_INFINIBAND_UP = _port_gauge(
-    "gpu_host_infiniband_up",
     "1 while the port is active, 0 while not; a port without a cable is always 0.",
     source="/sys/class/infiniband/*/ports/*/state",
 )
 GPU_HOST_INFINIBAND_PHYSICAL_STATE = _port_gauge(
-    "gpu_host_infiniband_physical_state",
     "Physical state of a port that is not up: {states}. Profile full also has ports that are up.",
     states={
         1: "sleep",
@@ -161,39 +155,33 @@ GPU_HOST_INFINIBAND_PHYSICAL_STATE = _port_gauge(
     default_samples=lambda sample: sample.value != PORT_LINK_UP,
 )
 GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO = _port_gauge(
-    "gpu_host_infiniband_rate_expected_ratio",
     "Rate of an active port as a share of its highest since the exporter started, or of that of all other active ports "
     "of its board type, if at least three agree. Only below 1, except in profile full.",
     source="/sys/class/infiniband/*/ports/*/rate",
     default_samples=lambda sample: sample.value < 1,
 )
 GPU_HOST_INFINIBAND_GID_MISSING = _port_gauge(
-    "gpu_host_infiniband_gid_missing",
     "1 while an active RoCE port has no RoCE v2 address (GID) but its link-local one, unlike all others of its board "
     "type, at least three; else 0. Absent for virtual functions.",
     source="/sys/class/infiniband/*/ports/*/gid_attrs/types/*",
     default_samples=lambda sample: bool(sample.value),
 )
 GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL = _port_counter(
-    "gpu_host_infiniband_link_errors_total",
     "Errors of the port's link, such as symbol errors and recoveries. Absent if the adapter counts none, and for "
     "virtual functions. Some counters stop when full until a reset.",
     source="/sys/class/infiniband/*/ports/*/counters/symbol_error and others",
 )
 GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL = _port_counter(
-    "gpu_host_infiniband_link_downs_total",
     "How often the port's link went down: the adapter's count for InfiniBand, the interface's carrier losses for RoCE, "
     "otherwise (or with the adapter's 8 bits full) what the exporter saw. Absent for virtual functions.",
     source="counters/link_downed, device/net/*/carrier_down_count",
 )
 GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL = _port_counter(
-    "gpu_host_infiniband_timeouts_total",
     "RDMA requests not acknowledged in time and resent. Absent if the adapter does not count them, and for virtual "
     "functions.",
     source="/sys/class/infiniband/*/ports/*/hw_counters/local_ack_timeout_err",
 )
 GPU_HOST_INFINIBAND_EVENTS_TOTAL = host_counter(
-    "gpu_host_infiniband_events_total",
     "Errors of the port's link, lost or resent packets, and signs of congestion, by event ({event}). Only in profile "
     "full.",
     labels={"device": ANY, "port": ANY, "event": EVENTS},
@@ -479,7 +467,6 @@ def parse_words(text: str) -> int | None:
 
 
 HOST_INFINIBAND = HostCollector(
-    name="host_infiniband",
     about="InfiniBand and RoCE ports",
     tier=Tier.MEDIUM,
     reader=lambda config: HostInfinibandReader(config).read,

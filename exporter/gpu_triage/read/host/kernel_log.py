@@ -46,14 +46,12 @@ _OUT_OF_REACH: Final = frozenset({"missing", "no_permission"})
 _KINDS: Final = tuple(trouble.value for trouble in ProblemKind)
 
 GPU_HOST_KERNEL_EVENTS_TOTAL = host_counter(
-    "gpu_host_kernel_events_total",
     "Kernel messages about problems of host and driver, by kind (docs/kernel-events.md). "
     "Includes messages in the kernel log at startup; every kind starts at 0.",
     labels={"kind": _KINDS},
     source="/dev/kmsg",
 )
 GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS = host_gauge(
-    "gpu_host_kernel_event_last_timestamp_seconds",
     "Unix time of the last such message about this subject, such as a process as name (pid); empty if it names none. "
     f"The latest {_KEPT_SUBJECTS} subjects of a kind, for a day; what lasts, until it is over "
     "(docs/kernel-events.md).",
@@ -61,14 +59,12 @@ GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS = host_gauge(
     source="/dev/kmsg",
 )
 GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL = host_counter(
-    "gpu_host_kernel_log_lost_records_total",
     "Kernel log records overwritten before the exporter could read them, since it started. Absent while 0, except in "
     "profile full.",
     source="/dev/kmsg, sequence numbers",
     default_samples=lambda sample: sample.value > 0,
 )
 GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS = host_gauge(
-    "gpu_host_oom_kill_timestamp_seconds",
     "Unix time at which the kernel killed a process because the host, or its job's memory cgroup, ran out of memory; "
     f"the last {_KEPT_KILLS}, for an hour. Owner labels as in gpu_process_info, with Linux 5.0 or later.",
     labels=("pid", "process", "container_id", "pod_uid", "slurm_job_id"),
@@ -209,7 +205,6 @@ def _kept_seconds(kind: ProblemKind, last: _Last) -> float:
 
 
 HOST_KERNEL_LOG = HostCollector(
-    name="host_kernel_log",
     about="kernel messages: driver failures, killed and hung processes, storage, adapters, hardware",
     tier=Tier.MEDIUM,
     reader=lambda _config: HostKernelLogReader().read,

@@ -53,39 +53,31 @@ def line_rate(config: Config, name: str) -> int | None:
 _traffic_counter = partial(host_counter, source="/proc/1/net/dev, else /proc/net/dev")
 
 GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL = _traffic_counter(
-    "gpu_host_network_receive_bytes_total",
     "Bytes received by the physical or bond interface since it appeared, without RDMA (see "
     "gpu_host_infiniband_interface_excludes_rdma). A bond appears beside its members: do not sum over device.",
     labels=("device",),
 )
 GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL = _traffic_counter(
-    "gpu_host_network_transmit_bytes_total",
-    "Bytes sent by the interface, counted like those received.",
-    labels=("device",),
+    "Bytes sent by the interface, counted like those received.", labels=("device",)
 )
 GPU_HOST_NETWORK_ERRORS_TOTAL = _traffic_counter(
-    "gpu_host_network_errors_total",
     "Bad packets by direction ({direction}) since the interface appeared.",
     labels={"device": ANY, "direction": ("receive", "transmit")},
 )
 GPU_HOST_NETWORK_DROPS_TOTAL = _traffic_counter(
-    "gpu_host_network_drops_total",
     "Good packets dropped by direction ({direction}) since the interface appeared.",
     labels={"device": ANY, "direction": ("receive", "transmit")},
 )
 GPU_HOST_NETWORK_NUMA_NODE = host_gauge(
-    "gpu_host_network_numa_node",
     "NUMA node of the interface; absent if the firmware does not report it, and for bonds.",
     labels=("device",),
     source="/sys/class/net/*/device/numa_node",
 )
 GPU_HOST_TCP_SEGMENTS_SENT_TOTAL = host_counter(
-    "gpu_host_tcp_segments_sent_total",
     "TCP segments that the host sent, without those it sent again.",
     source="/proc/1/net/snmp, else /proc/net/snmp: Tcp OutSegs",
 )
 GPU_HOST_TCP_SEGMENTS_RETRANSMITTED_TOTAL = host_counter(
-    "gpu_host_tcp_segments_retransmitted_total",
     "TCP segments that the host sent again: lost, or not acknowledged in time.",
     source="/proc/1/net/snmp, else /proc/net/snmp: Tcp RetransSegs",
 )
@@ -203,7 +195,6 @@ def carries_data(device: Path) -> bool:
 
 
 HOST_NETWORK = HostCollector(
-    name="host_network",
     about="network interfaces",
     tier=Tier.MEDIUM,
     reader=lambda config: HostNetworkReader(config).read,
@@ -223,14 +214,12 @@ _UNKNOWN_FOR_SECONDS: Final = 60.0
 """Refresh interval of an unknown speed: some drivers report it with a delay after the carrier, some never."""
 
 GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND = host_gauge(
-    "gpu_host_network_speed_bytes_per_second",
     "Link speed per direction: --network.line-rate, else the driver's; absent if down or unknown. Keeps its last "
     "value while the driver does not answer.",
     labels=("device",),
     source="/sys/class/net/*/speed",
 )
 GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO = host_gauge(
-    "gpu_host_network_speed_expected_ratio",
     "Link speed as a share of the highest since the exporter started; of a bond, that of its members together. Only "
     "below 1, except in profile full. Absent if the link is down, and for RDMA adapters.",
     labels=("device",),
@@ -238,7 +227,6 @@ GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO = host_gauge(
     default_samples=lambda sample: sample.value < 1,
 )
 GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL = host_counter(
-    "gpu_host_network_carrier_downs_total",
     "How often the interface lost its link.",
     labels=("device",),
     source="/sys/class/net/*/carrier_down_count, else carrier_changes",
@@ -338,7 +326,6 @@ class HostNetworkLinkReader:
 
 
 HOST_NETWORK_LINK = HostCollector(
-    name="host_network_link",
     about="speed and losses of network links",
     tier=Tier.MEDIUM,
     reader=lambda config: HostNetworkLinkReader(config).read,

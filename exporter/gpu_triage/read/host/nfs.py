@@ -37,33 +37,28 @@ _BYTES_READ, _BYTES_WRITTEN = 4, 5
 _nfs_counter = partial(host_counter, source="/proc/1/mountstats, else /proc/self/mountstats")
 
 GPU_HOST_NFS_OPERATIONS_TOTAL = _nfs_counter(
-    "gpu_host_nfs_operations_total",
     "Completed requests of the NFS mount since it was mounted, by protocol operation: READ, WRITE and any that was "
     "used. Mounts of one export may share counts: do not sum over mount.",
     labels=("mount", "operation"),
 )
 GPU_HOST_NFS_OPERATION_SECONDS_TOTAL = _nfs_counter(
-    "gpu_host_nfs_operation_seconds_total",
     "Time from request to answer of the NFS mount's requests, summed; divided by operations, their mean latency. "
     "Unanswered requests are not included.",
     labels=("mount", "operation"),
 )
 GPU_HOST_NFS_BYTES_TOTAL = _nfs_counter(
-    "gpu_host_nfs_bytes_total",
     "Bytes the NFS mount read from and wrote to its server since it was mounted, without page cache hits.",
     labels={"mount": ANY, "direction": ("read", "write")},
 )
 _failure_counter = partial(_nfs_counter, labels=("mount",), default_samples=lambda sample: sample.value > 0)
 
 GPU_HOST_NFS_RETRANSMISSIONS_TOTAL = _failure_counter(
-    "gpu_host_nfs_retransmissions_total",
     "Resent requests of the NFS mount since it was mounted, after a lost packet or connection. Absent while 0, "
-    "except in profile full.",
+    "except in profile full."
 )
 GPU_HOST_NFS_MAJOR_TIMEOUTS_TOTAL = _failure_counter(
-    "gpu_host_nfs_major_timeouts_total",
     "Requests of the NFS mount not answered within all retries (timeo, retrans) since it was mounted. Absent while 0, "
-    "except in profile full.",
+    "except in profile full."
 )
 
 
@@ -190,6 +185,4 @@ def _mountstats(procfs: Path) -> str:
 
 
 # The kernel takes the namespace's mount lock, which a hung mount may hold.
-HOST_NFS = HostCollector(
-    "host_nfs", "NFS mounts", Tier.MEDIUM, lambda _config: HostNfsReader().read, each("mount"), own_lane=True
-)
+HOST_NFS = HostCollector("NFS mounts", Tier.MEDIUM, lambda _config: HostNfsReader().read, each("mount"), own_lane=True)

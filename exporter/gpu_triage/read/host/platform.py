@@ -13,17 +13,13 @@ from gpu_triage.driver.kernel.procfs import is_virtual_machine
 from gpu_triage.read.metrics.contract import HostCollector, HostRound
 from gpu_triage.read.metrics.metric import Tier, host_gauge
 
-GPU_HOST_NUMA_NODES = host_gauge(
-    "gpu_host_numa_nodes", "NUMA nodes of the host that have CPUs.", source="/sys/devices/system/node"
-)
+GPU_HOST_NUMA_NODES = host_gauge("NUMA nodes of the host that have CPUs.", source="/sys/devices/system/node")
 GPU_HOST_IOMMU_ACTIVE = host_gauge(
-    "gpu_host_iommu_active",
     "1 when the kernel has an IOMMU in use, even in pass-through, 0 when not; absent on kernels without IOMMU support.",
     source="/sys/class/iommu, /sys/kernel/iommu_groups",
 )
 
 GPU_HOST_VIRTUAL_MACHINE = host_gauge(
-    "gpu_host_virtual_machine",
     "1 when the host is a virtual machine, 0 when not; absent if neither CPUs nor firmware show it. "
     "gpu_virtualization_mode has what the driver reports.",
     source="the flag hypervisor of /proc/cpuinfo, else /sys/class/dmi/id/{sys_vendor,product_name}",
@@ -34,7 +30,6 @@ _DOMAINS: Final = ("identity", "dma", "dma_fq", "unmanaged", "blocked")
 ``DMA-FQ``."""
 
 GPU_HOST_IOMMU_GPUS = host_gauge(
-    "gpu_host_iommu_gpus",
     "NVIDIA GPUs on the bus by default domain of their IOMMU group ({default_domain}), even while vfio has attached "
     "another one. dma and dma_fq send traffic between GPUs through the CPU. Absent without an IOMMU, and before Linux "
     "4.19.",
@@ -78,7 +73,6 @@ class PlatformReader:
 
 
 PLATFORM = HostCollector(
-    name="platform",
     about="NUMA nodes of the host, its IOMMU, the GPUs' default domains, and whether it is virtual",
     tier=Tier.SLOW,
     reader=lambda _config: PlatformReader().read,
@@ -91,7 +85,6 @@ MODULE_NAMES = ("nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm", "nvidia_
 _STATE_COLUMN = 4
 
 GPU_KERNEL_MODULE_LOADED = host_gauge(
-    "gpu_kernel_module_loaded",
     "1 when the kernel module is loaded, 0 when not; absent if /proc/modules cannot be read.",
     labels={"module": MODULE_NAMES},
     source="/proc/modules",
@@ -125,4 +118,4 @@ def parse_module(line: str) -> str | None:
     return columns[0] if columns[_STATE_COLUMN] == "Live" else None
 
 
-MODULES = HostCollector("modules", "kernel modules of the driver", Tier.MEDIUM, lambda _config: read_host_modules)
+MODULES = HostCollector("kernel modules of the driver", Tier.MEDIUM, lambda _config: read_host_modules)

@@ -44,13 +44,11 @@ MAX_AGE_SECONDS, _BEING_WRITTEN_SECONDS = 300.0, 1.0
 """NCCL Inspector rewrites a file as long as collectives complete, and in place: meanwhile the last content counts."""
 
 GPU_EXPORTER_TEXTFILE_MTIME_SECONDS = host_gauge(
-    "gpu_exporter_textfile_mtime_seconds",
     "Unix time at which a job's file was last written; its metrics have the same owner.",
     labels=("file", "owner"),
     source="--collector.textfile.directory",
 )
 GPU_EXPORTER_TEXTFILE_ERROR_INFO = host_info(
-    "gpu_exporter_textfile_error_info",
     "Why a job's file is rejected, as a named error; absent while the file is accepted.",
     labels=("file", "owner", "error"),
     source="--collector.textfile.directory",
@@ -465,7 +463,6 @@ def _ordered(family: Metric) -> list[Sample]:
 
 
 TEXTFILE = HostCollector(
-    name="textfile",
     about="metrics that jobs write to files",
     tier=Tier.MEDIUM,
     reader=lambda config: TextFilesReader(config.collector_textfile_directory or Path()).read,

@@ -38,7 +38,6 @@ MEMORY_EVENTS: Final = ("high", "max", "oom", "oom_kill")
 
 _WHERE: Final = "`cgroup` is its path, as cAdvisor's label `id`"
 GPU_CGROUP_CPU_LIMIT_CPUS = gpu_gauge(
-    "gpu_cgroup_cpu_limit_cpus",
     "CPU limit, in CPUs, of a cgroup with processes on the GPU, or of one above it: a Kubernetes limit, Docker's "
     f"--cpus, systemd's CPUQuota. {_WHERE}. Absent without a limit.",
     labels=("cgroup",),
@@ -47,22 +46,17 @@ GPU_CGROUP_CPU_LIMIT_CPUS = gpu_gauge(
 _cgroup_counter = partial(gpu_counter, labels=("cgroup",))
 
 GPU_CGROUP_CPU_PERIODS_TOTAL = _cgroup_counter(
-    "gpu_cgroup_cpu_periods_total",
     "Enforcement periods, usually 100 ms, in which a cgroup with a CPU limit had work.",
     source="/sys/fs/cgroup/**/cpu.stat nr_periods",
 )
 GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL = _cgroup_counter(
-    "gpu_cgroup_cpu_throttled_periods_total",
-    "Periods in which the CPU limit throttled the cgroup.",
-    source="/sys/fs/cgroup/**/cpu.stat nr_throttled",
+    "Periods in which the CPU limit throttled the cgroup.", source="/sys/fs/cgroup/**/cpu.stat nr_throttled"
 )
 GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL = _cgroup_counter(
-    "gpu_cgroup_cpu_throttled_seconds_total",
     "Time for which the CPU limit stopped the cgroup, summed over CPUs: up to one second per second and CPU.",
     source="/sys/fs/cgroup/**/cpu.stat throttled_usec; version 1: throttled_time",
 )
 GPU_CGROUP_MEMORY_EVENTS_TOTAL = gpu_counter(
-    "gpu_cgroup_memory_events_total",
     "How often a cgroup with a memory limit, or one below it, hit its limits ({event}). Version 1 has max and "
     "oom_kill. Absent without a limit.",
     labels={"cgroup": ANY, "event": MEMORY_EVENTS},
@@ -70,7 +64,6 @@ GPU_CGROUP_MEMORY_EVENTS_TOTAL = gpu_counter(
     default_samples=lambda sample: sample.value > 0,
 )
 GPU_CGROUP_PRESSURE_SECONDS_TOTAL = gpu_counter(
-    "gpu_cgroup_pressure_seconds_total",
     "Time for which at least one (some) or all (full) active tasks of the job's own cgroup waited for the resource. "
     "Absent with version 1 and on kernels without PSI.",
     labels={"cgroup": ANY, "resource": RESOURCES, "kind": KINDS},
@@ -78,7 +71,6 @@ GPU_CGROUP_PRESSURE_SECONDS_TOTAL = gpu_counter(
     default_samples=no_sample,
 )
 GPU_CGROUP_WRITTEN_BYTES_TOTAL = _cgroup_counter(
-    "gpu_cgroup_written_bytes_total",
     "Bytes that the job's own cgroup wrote to disks of the host, not to file servers. Absent with version 1 and "
     "without the io controller.",
     source="/sys/fs/cgroup/**/io.stat wbytes",
