@@ -318,20 +318,18 @@ GPU_HOST_PRESSURE_SECONDS_TOTAL = host_counter(
 
 @dataclass(frozen=True, slots=True)
 class HostPressureReading:
-    cpu: Annotated[Mapping[str, float] | None, GPU_HOST_PRESSURE_SECONDS_TOTAL, "cpu"]
-    io: Annotated[Mapping[str, float] | None, GPU_HOST_PRESSURE_SECONDS_TOTAL, "io"]
-    memory: Annotated[Mapping[str, float] | None, GPU_HOST_PRESSURE_SECONDS_TOTAL, "memory"]
+    seconds: Annotated[Mapping[tuple[str, str], float], GPU_HOST_PRESSURE_SECONDS_TOTAL]
 
 
 def read_host_pressure(counters: MonotoneCounters, round_: HostRound) -> HostPressureReading:
     procfs = round_.machine.procfs
     inquiry = files.HostInquiry(round_.failures, procfs)
-    readings = {resource: inquiry.parse(procfs / "pressure" / resource, parse_pressure) for resource in RESOURCES}
+    stalls = {resource: inquiry.parse(procfs / "pressure" / resource, parse_pressure) for resource in RESOURCES}
     inquiry.finish()
-    if readings["cpu"]:
-        # Since 5.13 the kernel also prints "full" for the host's CPUs, always 0 and documented as undefined.
-        readings["cpu"] = {kind: seconds for kind, seconds in readings["cpu"].items() if kind == "some"}
-    return counters.continued(HostPressureReading(**readings))
+    seconds = {(resource, kind): each for resource, of in known(stalls).items() for kind, each in of.items()}
+    # Since 5.13 the kernel also prints "full" for the host's CPUs, always 0 and documented as undefined.
+    seconds.pop(("cpu", "full"), None)
+    return counters.continued(HostPressureReading(seconds))
 
 
 HOST_PRESSURE = HostCollector(

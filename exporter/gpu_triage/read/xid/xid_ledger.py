@@ -261,13 +261,8 @@ class _Tally:
 _MOST_SWITCHES: Final = 64
 
 
-class SwitchErrors:
-    """Counts the SXids of each switch by code, with the time of the latest."""
-
-    def __init__(self) -> None:
-        self.counts: dict[str, XidCounts] = {}
-
-    def see(self, error: SwitchError) -> None:
-        if error.switch in self.counts or len(self.counts) < _MOST_SWITCHES:
-            name = XidName(str(error.code), FATAL_LABELS[error.fatal])
-            add_counts(self.counts.setdefault(error.switch, {}), {name: XidCount(1, error.at)})
+def count_switch_error(counts: dict[str, XidCounts], error: SwitchError) -> None:
+    """Count an SXid by switch and code, with the time of the latest."""
+    if error.switch in counts or len(counts) < _MOST_SWITCHES:
+        name = XidName(str(error.code), FATAL_LABELS[error.fatal])
+        add_counts(counts.setdefault(error.switch, {}), {name: XidCount(1, error.at)})

@@ -14,6 +14,7 @@ from gpu_triage.errors import HostReadFailed
 from gpu_triage.options.config import Config
 from gpu_triage.read.host.cpu import (
     HOST_CPU_SETTINGS,
+    HOST_PRESSURE,
     MODES,
     HostCpuReader,
     HostCpuReading,
@@ -211,6 +212,12 @@ def test_kernels_before_5_6_count_no_time_other_processors_nothing(host: HostTre
     throttled(host, 0, "3", milliseconds)  # one node, on a kernel without NUMA
     reading = HOST_CPU_SETTINGS.reader(Config())(host.round())
     assert (reading.throttles, reading.throttled_seconds) == ({"0": 3}, {} if milliseconds is None else {"0": 0.0})
+
+
+def test_pressure_is_told_by_resource_without_what_is_undefined_of_cpus(host: HostTree) -> None:
+    host.write({"proc/pressure/cpu": "some total=1500000\nfull total=0\n", "proc/pressure/io": "some total=7\n"})
+    reading = HOST_PRESSURE.reader(Config())(host.round())
+    assert reading.seconds == {("cpu", "some"): 1.5, ("io", "some"): 7e-6}
 
 
 MEMINFO = kernel_file("meminfo")
