@@ -123,6 +123,10 @@ def test_what_waits_for_a_source_that_never_speaks_is_bounded() -> None:
     assert sum(len(queue) for queue in ledger._gpus[GPU]["79"].awaited.values()) < 5000
 
 
+def test_codes_of_a_gpu_beyond_those_that_are_kept_count_as_other() -> None:
+    assert counted(*(logged(100.0 * code, code) for code in range(1, 71)))[XidName("other")] == 70 - 64
+
+
 def test_what_only_nvml_told_of_such_an_xid_is_held_back_until_a_kernel_log_that_comes_is_too_late() -> None:
     ledger = XidLedger()
     assert ledger.see(told(100, 101, 149))
