@@ -225,7 +225,6 @@ KERNEL, PROCESS = 4, 12
         ("pci 0000:65:00.1: [10de:22ba] type 00 class 0x040300", KERNEL, 9.0, None),
         ("pci 0000:65:00.0: [15b3:1021] type 00 class 0x020700", KERNEL, 9.0, None),
         ("pci 0000:65:00.0: BAR 0: assigned [mem 0xd0000000-0xd0ffffff]", KERNEL, 9.0, None),
-        ("nvidia 0000:65:00.0: enabling device (0000 -> 0002)", KERNEL, 9.0, None),
         ("NVRM: GPU 0000:65:00.0: RmInitAdapter failed! (0x62:0xffff:2477)", KERNEL, 9.0, None),
         ("usb 1-1: new device", KERNEL, 9.0, None),
         # What a process writes into the log is not the kernel's word.
