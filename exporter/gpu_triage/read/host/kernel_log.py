@@ -39,7 +39,6 @@ _KEPT_SUBJECTS: Final = 8
 """Latest subjects kept per kind: a dead server or a bad DIMM is a single one, but hung tasks come in groups."""
 _KEPT_KILLS: Final = 16
 _KILLED_SECONDS: Final = 3600.0
-_KEPT_ORDERS: Final = 64
 _OUT_OF_REACH: Final = frozenset({"missing", "no_permission"})
 """Reasons why the kernel log is legitimately inaccessible, as in most containers; see gpu_exporter_degraded_info."""
 
@@ -106,7 +105,8 @@ class HostKernelLogReader:
         self._last: dict[ProblemKind, dict[str, _Last]] = {}  # by kind and subject, the latest last
         self._kills: deque[tuple[float, tuple[str, str, str, str, str]]] = deque(maxlen=_KEPT_KILLS)
         self._walls = WallTimes()
-        self._orders: dict[int, str] = {}
+        # The last order to kill a process, which the kernel logs before the kill, holding one lock (mm/oom_kill.c).
+        self._order = (0, "")
 
     def read(self, round_: HostRound) -> HostKernelLogReading:
         """Read what was logged until now (``/dev/kmsg``); never blocks."""
@@ -130,11 +130,7 @@ class HostKernelLogReader:
     def _take(self, record: KernelRecord) -> None:
         text = record.message
         if order := parse_kill_order(text):
-            pid, cgroup = order
-            self._orders.pop(pid, None)
-            self._orders[pid] = cgroup
-            for surplus in tuple(self._orders)[:-_KEPT_ORDERS]:
-                del self._orders[surplus]
+            self._order = order
             return
         if message := driver_messages.parse_driver_message(text) or parse_host_message(text):
             self._note(message, record.at, transient=text.endswith(_OF_SOFT_MOUNT))
@@ -175,8 +171,8 @@ class HostKernelLogReader:
             del subjects[surplus]
         if message.trouble is ProblemKind.OOM_KILL and message.pid is not None:
             process = message.subject.removesuffix(f" ({message.pid})")
-            cgroup = self._orders.pop(message.pid, "")
-            owner = parse_cgroup(f"0::{cgroup}\n") if cgroup else Owner()
+            pid, cgroup = self._order
+            owner = parse_cgroup(f"0::{cgroup}\n") if pid == message.pid else Owner()
             self._kills.append((at, (str(message.pid), process, *owner)))
 
     def _reading(self, lost: int, now: Moment) -> HostKernelLogReading:
