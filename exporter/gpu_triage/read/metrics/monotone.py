@@ -28,7 +28,7 @@ class MonotoneCounters:
         return self.row(key, (value,), starts=(start,))[0]
 
     def continued(self, reading: R, *key: str) -> R:
-        """A reading with the values to publish of its counters; the key tells it from others of its type."""
+        """A reading with the values to publish of its counters; the key distinguishes it from others of its type."""
         values: Any = reading  # a dataclass
         published: dict[str, Any] = {}
         for name in _counters_of(values.__class__):
