@@ -27,7 +27,7 @@ def read(
 
 def errors(reading: TextFilesReading) -> dict[str, str]:
     """Why each file is rejected; "" if it is not."""
-    return {file.name: file.error for file in reading.files}
+    return {file.name: file.error or "" for file in reading.files}
 
 
 def samples(reading: TextFilesReading) -> list[Sample]:

@@ -92,6 +92,10 @@ def links(scenario: Scenario) -> dict[str, str]:
         for port, port_path in _ports(endpoint.slot):
             found[f"bus/pci/devices/{port}"] = port_path
             found[f"{port_path}/subsystem"] = "bus/pci"
+    for node in scenario.machine.node:
+        cpus = cpu_numbers(node.cpus)
+        policy = f"devices/system/cpu/cpufreq/policy{cpus[0]}"
+        found |= {f"devices/system/cpu/cpu{cpu}/cpufreq": policy for cpu in cpus}
     for nic in scenario.machine.nic:
         path = path_of(nic.slot)
         found[f"class/net/{nic.name}"] = f"{path}/net/{nic.name}"
@@ -347,7 +351,6 @@ def cpu_settings(host: SimulatedHost, seconds: float) -> dict[str, str]:
         cpus = cpu_numbers(node.cpus)
         policy = f"devices/system/cpu/cpufreq/policy{cpus[0]}"
         found |= {
-            f"{policy}/related_cpus": " ".join(map(str, cpus)) + "\n",
             f"{policy}/scaling_governor": f"{settings.governor}\n",
             f"{policy}/scaling_cur_freq": f"{round(_HIGHEST_KILOHERTZ * settings.frequency_ratio)}\n",
             f"{policy}/cpuinfo_max_freq": f"{_HIGHEST_KILOHERTZ}\n",

@@ -25,7 +25,7 @@ from gpu_triage.read.host.disk import HOST_DISK, HOST_FILE_SYSTEMS
 from gpu_triage.read.host.host_memory import HOST_EDAC, HOST_MEMORY
 from gpu_triage.read.host.infiniband import HOST_INFINIBAND
 from gpu_triage.read.host.kernel_log import HOST_KERNEL_LOG
-from gpu_triage.read.host.maintenance import HOST_MAINTENANCE
+from gpu_triage.read.host.maintenance import MAINTENANCE
 from gpu_triage.read.host.network_interfaces import HOST_NETWORK, HOST_NETWORK_LINK
 from gpu_triage.read.host.nfs import HOST_NFS
 from gpu_triage.read.host.pcie_uplinks import PCIE_UPLINKS
@@ -55,7 +55,7 @@ HOST_COLLECTORS: Final[tuple[AnyHostCollector, ...]] = (
     *(MODULES, PLATFORM, HOST_CPU, HOST_CPU_SETTINGS, HOST_PRESSURE, HOST_MEMORY, HOST_DISK, HOST_NFS),
     *(HOST_FILE_SYSTEMS, HOST_NETWORK, HOST_NETWORK_LINK, HOST_INFINIBAND, PCIE_UPLINKS, HOST_SERVICES),
     *(HOST_KERNEL_LOG, HOST_EDAC, TEXTFILE, POD_NAMES, CONTAINER_NAMES, SLURM_JOBS, NCCL_RAS, ACCESS),
-    *(DECISIONS, HOST_MAINTENANCE),
+    *(DECISIONS, MAINTENANCE),
 )
 
 ALL_COLLECTORS: Final[tuple[AnyCollector, ...]] = (*GPU_COLLECTORS, *HOST_COLLECTORS)

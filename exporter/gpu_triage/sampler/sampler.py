@@ -23,7 +23,7 @@ from gpu_triage.read.exporter.flight_recorder import FlightWatch
 from gpu_triage.read.gpu import presence
 from gpu_triage.read.gpu.identity import IDENTITY
 from gpu_triage.read.gpu.presence import GpuPresence, PresenceReading
-from gpu_triage.read.host.maintenance import HOST_MAINTENANCE
+from gpu_triage.read.host.maintenance import MAINTENANCE
 from gpu_triage.read.incidents import incident_metrics as incidents
 from gpu_triage.read.incidents.decisions import DECISIONS
 from gpu_triage.read.metrics import contract
@@ -390,7 +390,7 @@ class Sampler:
         if unknown is not None:
             return unknown
         # Without these, what is accepted, or the host's maintenance, would cause pages and drains.
-        quieting = (c.name for c in self._host_collectors if c in (DECISIONS, HOST_MAINTENANCE))
+        quieting = (c.name for c in self._host_collectors if c in (DECISIONS, MAINTENANCE))
         if not self.status.host_noted((*self._host.shared, *quieting)):
             return "the first reading of the host"
         for record in self._host_gpus:

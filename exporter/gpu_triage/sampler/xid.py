@@ -33,12 +33,12 @@ from gpu_triage.read.xid.xid_events import (
 from gpu_triage.read.xid.xid_ledger import (
     WINDOW_SECONDS,
     CountedXid,
-    SwitchErrors,
     XidCount,
     XidCounts,
     XidLedger,
     XidName,
     add_counts,
+    count_switch_error,
 )
 from gpu_triage.read.xid.xid_metrics import XidReading
 from gpu_triage.sampler.lanes import Lane, Step, overdue
@@ -242,7 +242,7 @@ class XidWatch:
         self._kernel_refusal: str | None = None
         self._events = XidEvents(machine.clock)
         self.owners = XidOwners()  # which card each Xid belongs to
-        self._switches = SwitchErrors()
+        self._switches: dict[str, XidCounts] = {}
         self._units = UnitFailures()
         self._walls = WallTimes()
         self.driver_loaded_at: float | None = None  # monotonic second, from the kernel log
@@ -314,7 +314,7 @@ class XidWatch:
             self.owners.found(report)
             self._units.forget(report.gpu)
         elif isinstance(report, SwitchError):
-            self._switches.see(report)
+            count_switch_error(self._switches, report)
         else:
             if report.site is not None:
                 self._units.see(report.gpu, report.site, report.latest)
@@ -348,7 +348,7 @@ class XidWatch:
             {labels: self._published(counts, now) for labels, counts in gpus.items()},
             {address: self._published(counts, now) for address, counts in unassigned.items()},
             sources,
-            {switch: self._published(counts, now) for switch, counts in self._switches.counts.items()},
+            {switch: self._published(counts, now) for switch, counts in self._switches.items()},
             suspects,
         )
 

@@ -9,7 +9,7 @@ from tests.evidence import evidence_of
 
 from gpu_triage.judge.evidence.host import HostEvidence, full_disks, slow_mounts
 from gpu_triage.read.host.cpu import GPU_HOST_PRESSURE_SECONDS_TOTAL, GPU_HOST_PROCESSES_BLOCKED
-from gpu_triage.read.host.disk import GPU_HOST_DISK_BUSY_SECONDS_TOTAL, HOST_DISK, HostDiskReader, parse_disk
+from gpu_triage.read.host.disk import GPU_HOST_DISK_BUSY_SECONDS_TOTAL, HOST_DISK, parse_disk
 from gpu_triage.read.host.nfs import HOST_NFS, NfsMount
 from gpu_triage.read.metrics.metric import Sample
 
@@ -21,7 +21,7 @@ def host_of(after: str, *more: tuple[Sample, Sample]) -> HostEvidence:
     """Evidence of a disk whose line of /proc/diskstats was all zeros 30 s ago; `more`: a series then and now."""
 
     def samples(line: str, place: int) -> list[Sample]:
-        disk = HostDiskReader()._disk(*parse_disk(line))
+        disk = parse_disk(line)
         return [*HOST_DISK.render((disk,)), *(each[place] for each in more)]
 
     return evidence_of((0.0, samples(IDLE, 0)), (SECONDS, samples(after, 1)))

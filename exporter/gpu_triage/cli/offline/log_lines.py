@@ -148,8 +148,6 @@ MARKERS: Final = (
     *("SXid", "nouveau", '"MESSAGE":[', '"MESSAGE": ['),
     *driver_messages.MARKERS,
     *kernel_messages.MARKERS,
-    *kernel_messages.OVER_MARKERS,
-    *kernel_messages.DETAIL_MARKERS,
 )
 """Substrings to search for; a line without any of them contains no known event."""
 

@@ -74,8 +74,8 @@ def read_message(text: str) -> tuple[ParsedEvent, ...]:
 
 def _found_in(text: str) -> Iterator[ParsedEvent]:
     if (failure := driver_messages.parse_driver_message(text)) is not None:
-        # Messages identify a GPU by its bus address or by its driver index, never by both.
-        gpu = failure.address or (failure.subject if failure.number else "")
+        # Messages identify a GPU by its bus address or by its driver index, never by both; others are about a detail.
+        gpu = failure.address or ("" if failure.detail.startswith(failure.subject) else failure.subject)
         yield ParsedEvent(EventKey(EventKind.DRIVER, gpu, failure.trouble.value), gpu=failure.address)
     elif text.startswith("NVRM: "):
         yield from _read_driver(text)

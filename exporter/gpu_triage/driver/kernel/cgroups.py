@@ -11,7 +11,6 @@ from gpu_triage.driver.kernel.files import is_present, names_in, text_of
 
 _MOST_LEVELS: Final = 16
 _MOST_SEARCHED: Final = 2048
-_AFTER_HIERARCHY: Final = 2
 _OUTSIDE: Final = ".."
 
 
@@ -36,9 +35,9 @@ class Membership(NamedTuple):
 def hierarchies(text: str) -> Iterator[tuple[str, str, str]]:
     """Yield hierarchy ID, controllers and path of each line of ``/proc/PID/cgroup``; other lines are skipped."""
     for line in text.split("\n"):
-        hierarchy, *rest = line.split(":", 2)
-        if len(rest) == _AFTER_HIERARCHY:
-            yield hierarchy, rest[0], rest[1]
+        match line.split(":", 2):
+            case hierarchy, controllers, path:
+                yield hierarchy, controllers, path
 
 
 def parse_membership(text: str) -> Membership:

@@ -38,20 +38,21 @@ _ABSENT = frozenset(
         errno.EINVAL,  # an attribute that does not apply now, such as the speed of a link that is down
     }
 )
+MISSING: Final = "missing"
+REJECTED: Final = "rejected"
 _NOT_A_FILE = "not_a_file"
 _REASONS = {
-    errno.ENOENT: "missing",
-    errno.ENXIO: "missing",
-    errno.ENODEV: "missing",
+    errno.ENOENT: MISSING,
+    errno.ENXIO: MISSING,
+    errno.ENODEV: MISSING,
     errno.EACCES: "no_permission",
     errno.EPERM: "no_permission",
     errno.EAGAIN: _NOT_A_FILE,  # a pipe or device without data; regular files never return this
+    errno.EINVAL: REJECTED,
 }
 
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
 _COUNT_DIGITS = 20
-
-REJECTED = "rejected"  # failure reason for EINVAL where it must be distinguished from an attribute that does not apply
 
 Question = Literal["text", "names", "folders", "link", "place", "presence", "access"]
 """What can be queried about a path: the text of a file, the names or folders in a folder, the target of a link, the
@@ -99,13 +100,14 @@ def _ask(question: Question, path: Path | str, answer: Answer) -> bytes | None:
     return answer()
 
 
-def _answered(path: Path | str, call: Callable[[Path | str], str]) -> bytes | None:
+def _answered(path: Path | str, call: Callable[[Path | str], object], absent: frozenset[int] = _ABSENT) -> bytes | None:
     try:
-        return os.fsencode(call(path))
+        answer = call(path)
     except OSError as error:
-        if error.errno in _ABSENT:
+        if error.errno in absent:
             return None
         raise failure(path, error) from error
+    return os.fsencode(answer) if isinstance(answer, str | bytes) else b""
 
 
 def failure(path: Path | str, error: OSError) -> HostReadFailed:
@@ -114,34 +116,31 @@ def failure(path: Path | str, error: OSError) -> HostReadFailed:
 
 
 def read_text(path: Path | str, limit: int = DEFAULT_LIMIT_BYTES, *, may_reject: bool = False) -> str | None:
-    """Read a kernel file, U+FFFD for what is not UTF-8; None if it is missing, or "not applicable" by its error."""
-    content = _ask("text", path, lambda: _content(path, limit, may_reject=may_reject))
+    """Read a kernel file, U+FFFD for what is not UTF-8; None if it is missing, or "not applicable" by its error.
+
+    A device that `may_reject` the read fails by the same error (EINVAL): then this is a failure, `REJECTED`.
+    """
+    absent = _ABSENT - {errno.EINVAL} if may_reject else _ABSENT
+    content = _ask("text", path, partial(_answered, path, partial(_content, limit=limit), absent))
     return None if content is None else content.decode("utf-8", errors="replace")
 
 
-def _content(path: Path | str, limit: int, *, may_reject: bool) -> bytes | None:
+def _content(path: Path | str, limit: int) -> bytes:
+    # Path.open and file objects take longer than the kernel itself. O_NONBLOCK: if the path is a pipe, open would
+    # otherwise block until there is a writer, and stall all further reads.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        # Path.open and file objects take longer than the kernel itself. O_NONBLOCK: if the path is a pipe, open would
-        # otherwise block until there is a writer, and stall all further reads.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            content = os.read(descriptor, min(limit + 1, _CHUNK_BYTES))
-            # procfs returns about a page per call, so one read may not be the whole file.
-            more = content
-            while more and len(content) <= limit:
-                more = os.read(descriptor, min(limit + 1 - len(content), _CHUNK_BYTES))
-                content += more
-            # Checked last: anything with content is a file, so most reads skip the fstat.
-            if not content and not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise HostReadFailed(_NOT_A_FILE, path, "is a pipe or a device, not a file")
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        if may_reject and error.errno == errno.EINVAL:
-            raise HostReadFailed(REJECTED, path, error.strerror or str(error)) from error
-        if error.errno in _ABSENT:
-            return None
-        raise failure(path, error) from error
+        content = os.read(descriptor, min(limit + 1, _CHUNK_BYTES))
+        # procfs returns about a page per call, so one read may not be the whole file.
+        more = content
+        while more and len(content) <= limit:
+            more = os.read(descriptor, min(limit + 1 - len(content), _CHUNK_BYTES))
+            content += more
+        # Checked last: anything with content is a file, so most reads skip the fstat.
+        if not content and not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise HostReadFailed(_NOT_A_FILE, path, "is a pipe or a device, not a file")
+    finally:
+        os.close(descriptor)
     if len(content) > limit:
         raise HostReadFailed("too_large", path, f"more than {limit} bytes")
     return content
@@ -159,9 +158,19 @@ def text_of(path: Path | str) -> str:
     return if_readable(read_text, path) or ""
 
 
-def parse_file(path: Path | str, parser: Callable[[str], T], limit: int = DEFAULT_LIMIT_BYTES) -> T | None:
-    """Parse a kernel file; None if there is no such file."""
+def required_text(path: Path | str, limit: int = DEFAULT_LIMIT_BYTES) -> str:
+    """Read a file that every Linux host has, as `read_text`; raises if it is missing."""
     text = read_text(path, limit)
+    if text is None:
+        raise HostReadFailed(MISSING, path, "every Linux host has this file: is the host's procfs mounted there?")
+    return text
+
+
+def parse_file(
+    path: Path | str, parser: Callable[[str], T], limit: int = DEFAULT_LIMIT_BYTES, *, required: bool = False
+) -> T | None:
+    """Parse a kernel file; None if there is no such file, unless it is required."""
+    text = required_text(path, limit) if required else read_text(path, limit)
     with parsing(path):
         return None if text is None else parser(text)
 
@@ -217,25 +226,19 @@ def real_path(path: Path | str) -> str | None:
 
 def is_present(path: Path | str) -> bool:
     """Whether the path exists; a symlink counts even if its target is missing or inaccessible."""
-    return if_readable(_ask, "presence", path, partial(_answered, path, _present)) is not None
-
-
-def _present(path: Path | str) -> str:
-    os.lstat(path)
-    return ""
+    return if_readable(_ask, "presence", path, partial(_answered, path, os.lstat)) is not None
 
 
 def refusal(path: Path | str) -> str | None:
     """Why a file cannot be opened for reading (``missing``, ``no_permission``, …); None if it can."""
     try:
-        return "missing" if _ask("access", path, partial(_answered, path, _opened)) is None else None
+        return MISSING if _ask("access", path, partial(_answered, path, _opened)) is None else None
     except HostReadFailed as failed:
         return failed.reason
 
 
-def _opened(path: Path | str) -> str:
+def _opened(path: Path | str) -> None:
     os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
-    return ""
 
 
 @contextmanager
@@ -275,7 +278,6 @@ SHOWS: Final = {
 }
 """What each file system provides, by the name in its option (``--path.procfs``)."""
 
-MISSING: Final = "missing"  # failure reason if a file that every Linux host has does not exist
 _LANDMARKS: Final = ("stat", "devices", "self", "class", "bus")
 """Every procfs or sysfs has some of these, whatever the kernel config; a recorded one has at least one."""
 
@@ -290,11 +292,6 @@ def refuse_unmounted(root: Path) -> None:
     if not is_mounted(root):
         detail = "nothing is mounted there: mount the host's, or correct --path.procfs or --path.sysfs"
         raise HostReadFailed(MISSING, root, detail)
-
-
-def missing_file(path: Path) -> HostReadFailed:
-    """Failure for a missing file that every Linux host has."""
-    return HostReadFailed(MISSING, path, "every Linux host has this file: is the host's procfs mounted there?")
 
 
 _CUT_OFF = "the last line is cut off"
@@ -331,14 +328,12 @@ class HostInquiry:
     def parse(self, path: Path, parser: Callable[[str], T], *, required: bool = False, aside: bool = False) -> T | None:
         """Parse a whole file; a ValueError of the parser is recorded as ``malformed``. For `aside`, see `ask`."""
 
-        def read() -> T | None:
-            text = _text(path, required=required)
-            with parsing(path):
-                if text and not text.endswith("\n"):
-                    raise ValueError(_CUT_OFF)
-                return None if text is None else parser(text)
+        def parse(text: str) -> T:
+            if text and not text.endswith("\n"):
+                raise ValueError(_CUT_OFF)
+            return parser(text)
 
-        return self.ask(read, aside=aside)
+        return self.ask(lambda: parse_file(path, parse, required=required), aside=aside)
 
     def lines(self, path: Path, parse_line: Callable[[str], T | None], *, required: bool = False) -> list[T] | None:
         """Parse a file line by line; lines for which `parse_line` returns None are dropped.
@@ -347,10 +342,7 @@ class HostInquiry:
         malformed and no other could be parsed.
         """
 
-        def read() -> list[T] | None:
-            text = _text(path, required=required)
-            if text is None:
-                return None
+        def parse(text: str) -> list[T]:
             *lines, rest = text.split("\n")
             errors = [_CUT_OFF] if rest else []
             facts: list[T | None] = []
@@ -360,14 +352,13 @@ class HostInquiry:
                 except ValueError as error:
                     errors.append(str(error))
             understood = [fact for fact in facts if fact is not None]
+            if errors and not understood:
+                raise ValueError(errors[0])
             if errors:
-                malformed = HostReadFailed("malformed", path, errors[0])
-                if not understood:
-                    raise malformed
-                self._errors.append(malformed)
+                self._errors.append(HostReadFailed("malformed", path, errors[0]))
             return understood
 
-        return self.ask(read)
+        return self.ask(lambda: parse_file(path, parse, required=required))
 
     def need(self, path: Path, parser: Callable[[str], T]) -> T:
         """Like `parse`, for a required file without which the reading is useless."""
@@ -389,10 +380,3 @@ class HostInquiry:
         *earlier, last = self._errors
         self._failures.extend(error.reason for error in earlier)
         return last
-
-
-def _text(path: Path, *, required: bool) -> str | None:
-    text = read_text(path)
-    if text is None and required:
-        raise missing_file(path)
-    return text

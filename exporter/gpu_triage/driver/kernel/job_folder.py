@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -42,10 +42,6 @@ class Folder:
     def close(self) -> None:
         os.close(self._descriptor)
 
-    def folder(self, name: str) -> Folder:
-        """Open a sub-folder."""
-        return Folder(self._path / name, os.open(name, _FOLDER, dir_fd=self._descriptor))
-
     def open(self, path: str) -> int:
         """Open a file in the folder or a sub-folder for reading, and return its descriptor.
 
@@ -53,11 +49,8 @@ class Folder:
         """
         folder, _, name = path.rpartition("/")
         if folder:
-            inside = self.folder(folder)
-            try:
+            with closing(Folder(self._path / folder, os.open(folder, _FOLDER, dir_fd=self._descriptor))) as inside:
                 return inside.open(name)
-            finally:
-                inside.close()
         way: list[int] = []
         try:
             return self._walk([name], way)

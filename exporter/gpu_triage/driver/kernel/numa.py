@@ -5,11 +5,10 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
-from gpu_triage.driver.kernel.files import parse_count, parse_cpu_list, parse_file, read_names, read_text
+from gpu_triage.driver.kernel.files import parse_count, parse_cpu_list, parse_file, read_names
 
 _NODES = "devices/system/node"
 _NODE = re.compile(r"node([0-9]{1,5})")
-_MEMORY = re.compile(r"Node [0-9]{1,5} (MemTotal|MemFree): +([0-9]{1,20}) kB")
 
 CLEARLY_FARTHER: Final = 10
 """Distance difference from which a node is considered to be on another socket.
@@ -26,7 +25,7 @@ def read_numa_nodes(sysfs: Path) -> dict[int, frozenset[int]]:
     Nodes without CPUs (CXL memory, GPU memory of Grace systems) are left out. Empty if the kernel does not report
     nodes. Source: ``/sys/devices/system/node/node*/cpulist``.
     """
-    read = {node: parse_file(_file(sysfs, node, "cpulist"), parse_cpu_list) for node in node_numbers(sysfs)}
+    read = {node: parse_file(node_folder(sysfs, node) / "cpulist", parse_cpu_list) for node in node_numbers(sysfs)}
     return {node: cpus for node, cpus in read.items() if cpus}
 
 
@@ -43,7 +42,7 @@ def read_distances(sysfs: Path, node: int) -> dict[int, int]:
     def by_node(text: str) -> dict[int, int]:
         return dict(zip(nodes, map(parse_count, text.split()), strict=True))
 
-    return parse_file(_file(sysfs, node, "distance"), by_node) or {}
+    return parse_file(node_folder(sysfs, node) / "distance", by_node) or {}
 
 
 def near_nodes(node: int, with_cpus: Collection[int], distances: Mapping[int, int]) -> frozenset[int]:
@@ -65,22 +64,5 @@ def gpu_memory_nodes(sysfs: Path) -> frozenset[int]:
     return initiators.difference(read_numa_nodes(sysfs)) if initiators else initiators
 
 
-def read_node_memory(sysfs: Path, node: int) -> dict[str, int]:
-    """Bytes by name (``MemTotal``, ``MemFree``) of a node; empty if the kernel does not report them."""
-    lines = (read_text(_file(sysfs, node, "meminfo")) or "").split("\n")
-    matches = (_MEMORY.match(line) for line in lines)
-    return {match[1]: int(match[2]) * 1024 for match in matches if match is not None}
-
-
-def read_node_misses(sysfs: Path, node: int) -> int | None:
-    """Pages since boot that were intended for another node but allocated on this one; None if not counted."""
-
-    def misses(text: str) -> int | None:
-        counts = dict(line.split(" ", 1) for line in text.split("\n") if " " in line)
-        return parse_count(counts["numa_miss"].strip()) if "numa_miss" in counts else None
-
-    return parse_file(_file(sysfs, node, "numastat"), misses)
-
-
-def _file(sysfs: Path, node: int, name: str) -> Path:
-    return sysfs / _NODES / f"node{node}" / name
+def node_folder(sysfs: Path, node: int) -> Path:
+    return sysfs / _NODES / f"node{node}"

@@ -9,7 +9,6 @@ from typing import Any
 
 from gpu_triage.documents.pcie_values import TRANSFER_RATES, WIDTHS
 from gpu_triage.driver.kernel import files
-from gpu_triage.errors import HostReadFailed
 
 _BUS_ID = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")
 # Display controllers: VGA-compatible and 3D. NVSwitches are bridges (0x0680), a GPU's audio device is 0x0403.
@@ -103,11 +102,10 @@ def handles_aer(sysfs: Path, bus_id: str | None = None) -> bool | None:
         return None
     if bus_id is None:
         return bool(names)
-    try:
-        path = PurePosixPath(files.read_link(device_directory(sysfs, bus_id)) or "")
-    except HostReadFailed:
+    path = files.target_of(device_directory(sysfs, bus_id))
+    if not path:
         return None
-    ports = [part for part in path.parts[:-1] if _BUS_ID.fullmatch(part)]
+    ports = [part for part in PurePosixPath(path).parts[:-1] if _BUS_ID.fullmatch(part)]
     return f"{ports[0]}{_AER_SERVICES[0]}" in names if ports else False
 
 

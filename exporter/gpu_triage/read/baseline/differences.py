@@ -17,14 +17,12 @@ ABOUT = "differences of the host from its baseline"
 TIER = Tier.MEDIUM
 
 GPU_BASELINE_MISMATCH = gpu_gauge(
-    "gpu_baseline_mismatch",
     "1 when the field differs from the baseline, 0 when not; absent without a baseline, and if either side does not "
     "report the field. Fields of the host have empty gpu and uuid labels. Kept while the GPU is lost.",
     labels=("field",),
     source="the baseline",
 )
 GPU_BASELINE_INFO = host_info(
-    "gpu_baseline_info",
     "The baseline in use: SHA-256 of its file, and when it was recorded (UTC, RFC 3339). Absent without a usable one.",
     labels=("sha256", "recorded"),
     source="the baseline",

@@ -20,32 +20,24 @@ ABOUT = "the exporter itself"
 TIER = Tier.FAST
 
 GPU_EXPORTER_BUILD_INFO = host_info(
-    "gpu_exporter_build_info",
     "Version, source revision (if the build had it) and Python version.",
     labels=("version", "revision", "python_version"),
     source="the package",
     tier=Tier.SLOW,
 )
 GPU_EXPORTER_SIMULATED = host_gauge(
-    "gpu_exporter_simulated",
-    "1 on a simulated host, where everything is made up; 0 on a real one.",
-    source="--simulate",
-    tier=Tier.SLOW,
+    "1 on a simulated host, where everything is made up; 0 on a real one.", source="--simulate", tier=Tier.SLOW
 )
 _collector_gauge = partial(host_gauge, labels=("collector",), source="the sampler")
 
 GPU_EXPORTER_COLLECTOR_SUCCESS = _collector_gauge(
-    "gpu_exporter_collector_success",
     "1 when the collector's last round succeeded for the host or any GPU, 0 when it failed completely, exceeds the "
-    "deadline, or waits for a hung collector.",
+    "deadline, or waits for a hung collector."
 )
 GPU_EXPORTER_COLLECTOR_DURATION_SECONDS = _collector_gauge(
-    "gpu_exporter_collector_duration_seconds",
-    "Duration of the collector's last round, for its slowest GPU.",
-    default_samples=no_sample,
+    "Duration of the collector's last round, for its slowest GPU.", default_samples=no_sample
 )
 GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS = host_gauge(
-    "gpu_exporter_collector_interval_seconds",
     "How often the collector runs.",
     labels=("collector",),
     source="--sample.fast, --sample.medium, --sample.slow",
@@ -53,83 +45,65 @@ GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS = host_gauge(
     default_samples=no_sample,
 )
 GPU_EXPORTER_COLLECTOR_LAST_SUCCESS_TIMESTAMP_SECONDS = _collector_gauge(
-    "gpu_exporter_collector_last_success_timestamp_seconds",
     "Unix time at which the collector last succeeded for the host or any GPU; absent before the first success.",
     default_samples=no_sample,
 )
 GPU_EXPORTER_COLLECTOR_STALE_SECONDS = _collector_gauge(
-    "gpu_exporter_collector_stale_seconds",
     "Time since the collector last succeeded for the host or any GPU, if more than three of its intervals plus 30 s. "
-    "Absent otherwise, and before the first success.",
+    "Absent otherwise, and before the first success."
 )
 GPU_EXPORTER_SLOWEST_COLLECTOR_SECONDS = host_gauge(
-    "gpu_exporter_slowest_collector_seconds",
-    "Duration of the last round of the slowest collector, for its slowest GPU.",
-    source="the sampler",
+    "Duration of the last round of the slowest collector, for its slowest GPU.", source="the sampler"
 )
 GPU_EXPORTER_CALL_INFLIGHT_SECONDS = gpu_gauge(
-    "gpu_exporter_call_inflight_seconds",
     "Duration so far of a call that takes a second or more, by GPU (empty for the driver and the host), collector "
     "and NVML function (empty for files). Absent otherwise.",
     labels=("collector", "function"),
     source="the sampler",
 )
 GPU_EXPORTER_TIME_SECONDS = host_gauge(
-    "gpu_exporter_time_seconds",
     "Unix time by the host's clock when this page was rendered, at most 3 s before the scrape. All timestamps on the "
     "page use this clock: to get an age, subtract them from this metric, not from time().",
     source="the host's clock",
 )
 GPU_EXPORTER_LAST_PUBLICATION_TIMESTAMP_SECONDS = host_gauge(
-    "gpu_exporter_last_publication_timestamp_seconds",
     "Unix time at which the sampler last published. If it does not advance, the sampler has stopped or hangs.",
     source="the sampler",
 )
 GPU_EXPORTER_ERRORS_TOTAL = host_counter(
-    "gpu_exporter_errors_total",
     "Failed reads by collector and error since the exporter started. Features that the hardware does not support are "
     "not errors.",
     labels=("collector", "error"),
     source="the sampler",
 )
-GPU_EXPORTER_SCRAPES_TOTAL = host_counter(
-    "gpu_exporter_scrapes_total", "Scrapes answered since the exporter started.", source="the web server"
-)
+GPU_EXPORTER_SCRAPES_TOTAL = host_counter("Scrapes answered since the exporter started.", source="the web server")
 GPU_EXPORTER_GPUS_RELEASED = host_gauge(
-    "gpu_exporter_gpus_released",
-    "1 while the exporter has released all GPUs on request and holds no handle, 0 otherwise.",
-    source="the sampler",
+    "1 while the exporter has released all GPUs on request and holds no handle, 0 otherwise.", source="the sampler"
 )
 GPU_EXPORTER_WEB_CONFIG_RELOAD_SUCCESS = host_gauge(
-    "gpu_exporter_web_config_reload_success",
     "1 while the loaded TLS settings, passwords and headers match the web configuration file, 0 if it became invalid "
     "and the previous ones stay in force. Absent without such a file.",
     source="--web.config.file",
 )
 GPU_EXPORTER_WEB_CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS = host_gauge(
-    "gpu_exporter_web_config_last_reload_success_timestamp_seconds",
     "Unix time at which the TLS settings and passwords in force were loaded. Absent without a web configuration file.",
     source="--web.config.file",
 )
 GPU_EXPORTER_JUDGE_SETTINGS_RELOAD_SUCCESS = host_gauge(
-    "gpu_exporter_judge_settings_reload_success",
     "1 while the waits, holds and thresholds in force are those of the configuration file when last read, 0 if it "
     "was invalid and the previous ones stay in force. Absent without such a file.",
     source="--config.file",
 )
 GPU_EXPORTER_JUDGE_SETTINGS_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS = host_gauge(
-    "gpu_exporter_judge_settings_last_reload_success_timestamp_seconds",
     "Unix time at which the waits, holds and thresholds in force were read. Absent without a configuration file.",
     source="--config.file",
 )
 GPU_EXPORTER_STATE_DIRECTORY_IN_USE = host_gauge(
-    "gpu_exporter_state_directory_in_use",
     "1 while another exporter writes to --state.directory, so that this one saves nothing there, 0 while this one "
     "does. Absent without a state directory.",
     source="--state.directory",
 )
 GPU_EXPORTER_STATE_SAVED = host_gauge(
-    "gpu_exporter_state_saved",
     "1 while finding states and incident history are saved to --state.directory, 0 while they are not (none, in use, "
     "or not writable).",
     source="--state.directory",

@@ -12,7 +12,6 @@ ABOUT: Final = "recordings of the minutes before a critical finding"
 TIER: Final = Tier.EVENT
 
 GPU_FLIGHT_RECORDING_TIMESTAMP_SECONDS = gpu_gauge(
-    "gpu_flight_recording_timestamp_seconds",
     "Unix time of the last flight recording of a critical finding about the GPU, for a day; `file` is its name in "
     "--flight-recorder.directory on the host. Without gpu and uuid: of a finding about the host. Absent if none.",
     labels=("file",),

@@ -66,29 +66,24 @@ _SLOWEST_STATE: Final = 15
 _MOST_PERCENT: Final = 100
 
 GPU_SM_UTILIZATION_RATIO = gpu_gauge(
-    "gpu_sm_utilization_ratio",
     "Share of the driver's last sample period in which at least one kernel ran, 0-1; not occupancy. Absent in MIG "
     "mode.",
     source="nvmlDeviceGetUtilizationRates.gpu",
 )
 GPU_MEMORY_UTILIZATION_RATIO = gpu_gauge(
-    "gpu_memory_utilization_ratio",
     "Share of the driver's last sample period in which device memory was read or written, 0-1.",
     source="nvmlDeviceGetUtilizationRates.memory",
 )
 GPU_BUSY_SECONDS_TOTAL = gpu_counter(
-    "gpu_busy_seconds_total",
     "Seconds in which at least one kernel ran since the exporter started.",
     source="nvmlDeviceGetSamples(GPU_UTILIZATION), else nvmlDeviceGetUtilizationRates.gpu",
 )
 GPU_OBSERVED_SECONDS_TOTAL = gpu_counter(
-    "gpu_observed_seconds_total",
     "Seconds that gpu_busy_seconds_total covers: divide by them. Fewer than passed if readings come late, as on a host "
     "without CPU time for the exporter.",
     source="the exporter",
 )
 GPU_PERFORMANCE_STATE = gpu_gauge(
-    "gpu_performance_state",
     "P-state, 0 (fastest) to 15 (slowest); absent if the driver does not report it.",
     source="nvmlDeviceGetPerformanceState",
 )
@@ -160,33 +155,25 @@ class ActivityReader:
 
 
 ACTIVITY = GpuCollector(
-    name="activity",
     about="utilization, busy time and performance state",
     tier=Tier.FAST,
     reader=lambda config: ActivityReader(max_gap_seconds(config)).read,
 )
 
 GPU_ENCODER_UTILIZATION_RATIO = gpu_gauge(
-    "gpu_encoder_utilization_ratio",
-    "Share of time the video encoder was busy, 0-1.",
-    source="nvmlDeviceGetEncoderUtilization",
+    "Share of time the video encoder was busy, 0-1.", source="nvmlDeviceGetEncoderUtilization"
 )
 GPU_DECODER_UTILIZATION_RATIO = gpu_gauge(
-    "gpu_decoder_utilization_ratio",
-    "Share of time the video decoder was busy, 0-1.",
-    source="nvmlDeviceGetDecoderUtilization",
+    "Share of time the video decoder was busy, 0-1.", source="nvmlDeviceGetDecoderUtilization"
 )
 GPU_ENCODER_SESSIONS = gpu_gauge(
-    "gpu_encoder_sessions",
     "Open sessions of the video encoder (NVENC) in all processes. GeForce drivers allow only a few. Absent if the "
     "driver does not count them.",
     source="nvmlDeviceGetEncoderStats",
     default_samples=lambda sample: sample.value > 0,
 )
 GPU_JPEG_UTILIZATION_RATIO = gpu_gauge(
-    "gpu_jpeg_utilization_ratio",
-    "Share of time the JPEG engine was busy, 0-1. Turing and later.",
-    source="nvmlDeviceGetJpgUtilization",
+    "Share of time the JPEG engine was busy, 0-1. Turing and later.", source="nvmlDeviceGetJpgUtilization"
 )
 
 _MOST_SESSIONS: Final = 4096  # more than any driver allows on one GPU
@@ -215,32 +202,27 @@ def _ratio(inquiry: Inquiry, function: str) -> float | None:
     return inquiry.ratio(answer[0] if answer else None)
 
 
-MEDIA = GpuCollector("media", "video encoder and decoder", Tier.MEDIUM, lambda _config: read_media)
+MEDIA = GpuCollector("video encoder and decoder", Tier.MEDIUM, lambda _config: read_media)
 
 GPU_SM_ACTIVE_RATIO = gpu_gauge(
-    "gpu_sm_active_ratio",
     "Share of SMs busy, averaged since the last round, 0-1. Hopper and later; absent in the first round and without "
     "permission for GPM.",
     source="GPM 2 (SM_UTIL)",
 )
 
 
-def _gpm(name: str, what: str, number: str) -> MetricSpec:
+def _gpm(what: str, number: str) -> MetricSpec:
     when = "averaged since the last round, 0-1. Absent when gpu_sm_active_ratio is."
-    return gpu_gauge(name, f"{what}, {when}", source=f"GPM {number}")
+    return gpu_gauge(f"{what}, {when}", source=f"GPM {number}")
 
 
-GPU_SM_OCCUPANCY_RATIO = _gpm("gpu_sm_occupancy_ratio", "Resident warps as a share of the maximum", "3 (SM_OCCUPANCY)")
-GPU_TENSOR_ACTIVE_RATIO = _gpm(
-    "gpu_tensor_active_ratio", "Share of time in tensor operations of any kind", "5 (ANY_TENSOR_UTIL)"
-)
-GPU_DRAM_ACTIVE_RATIO = _gpm(
-    "gpu_dram_active_ratio", "Device memory bandwidth in use as a share of the maximum", "10 (DRAM_BW_UTIL)"
-)
+GPU_SM_OCCUPANCY_RATIO = _gpm("Resident warps as a share of the maximum", "3 (SM_OCCUPANCY)")
+GPU_TENSOR_ACTIVE_RATIO = _gpm("Share of time in tensor operations of any kind", "5 (ANY_TENSOR_UTIL)")
+GPU_DRAM_ACTIVE_RATIO = _gpm("Device memory bandwidth in use as a share of the maximum", "10 (DRAM_BW_UTIL)")
 _OUTSIDE_TENSOR = "arithmetic outside the tensor cores"
-GPU_FP64_ACTIVE_RATIO = _gpm("gpu_fp64_active_ratio", f"Share of time in FP64 {_OUTSIDE_TENSOR}", "11 (FP64_UTIL)")
-GPU_FP32_ACTIVE_RATIO = _gpm("gpu_fp32_active_ratio", f"Share of time in FP32 {_OUTSIDE_TENSOR}", "12 (FP32_UTIL)")
-GPU_FP16_ACTIVE_RATIO = _gpm("gpu_fp16_active_ratio", f"Share of time in FP16 {_OUTSIDE_TENSOR}", "13 (FP16_UTIL)")
+GPU_FP64_ACTIVE_RATIO = _gpm(f"Share of time in FP64 {_OUTSIDE_TENSOR}", "11 (FP64_UTIL)")
+GPU_FP32_ACTIVE_RATIO = _gpm(f"Share of time in FP32 {_OUTSIDE_TENSOR}", "12 (FP32_UTIL)")
+GPU_FP16_ACTIVE_RATIO = _gpm(f"Share of time in FP16 {_OUTSIDE_TENSOR}", "13 (FP16_UTIL)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +326,6 @@ class GpmReader:
 
 
 GPM = GpuCollector(
-    name="gpm",
     about="activity inside the SMs (GPM, Hopper and later)",
     tier=Tier.FAST,
     reader=lambda config: GpmReader(max_gap_seconds(config), config.sample_slow_seconds).read,

@@ -10,28 +10,17 @@ from gpu_triage.read.metrics.metric import Tier, gpu_gauge
 
 _MOST_BYTES: Final = 1 << 50
 
-GPU_MEMORY_TOTAL_BYTES = gpu_gauge(
-    "gpu_memory_total_bytes", "Installed device memory.", source="nvmlDeviceGetMemoryInfo_v2.total"
-)
+GPU_MEMORY_TOTAL_BYTES = gpu_gauge("Installed device memory.", source="nvmlDeviceGetMemoryInfo_v2.total")
 GPU_MEMORY_USED_BYTES = gpu_gauge(
-    "gpu_memory_used_bytes",
     "Allocated device memory, without what the driver reserves; see gpu_memory_os_managed.",
     source="nvmlDeviceGetMemoryInfo_v2.used",
 )
-GPU_MEMORY_FREE_BYTES = gpu_gauge(
-    "gpu_memory_free_bytes", "Unallocated device memory.", source="nvmlDeviceGetMemoryInfo_v2.free"
-)
+GPU_MEMORY_FREE_BYTES = gpu_gauge("Unallocated device memory.", source="nvmlDeviceGetMemoryInfo_v2.free")
 GPU_MEMORY_RESERVED_BYTES = gpu_gauge(
-    "gpu_memory_reserved_bytes",
-    "Device memory reserved by the driver; absent before driver r510.",
-    source="nvmlDeviceGetMemoryInfo_v2.reserved",
+    "Device memory reserved by the driver; absent before driver r510.", source="nvmlDeviceGetMemoryInfo_v2.reserved"
 )
-GPU_BAR1_MEMORY_TOTAL_BYTES = gpu_gauge(
-    "gpu_bar1_memory_total_bytes", "BAR1 aperture size.", source="nvmlDeviceGetBAR1MemoryInfo.bar1Total"
-)
-GPU_BAR1_MEMORY_USED_BYTES = gpu_gauge(
-    "gpu_bar1_memory_used_bytes", "BAR1 aperture mapped.", source="nvmlDeviceGetBAR1MemoryInfo.bar1Used"
-)
+GPU_BAR1_MEMORY_TOTAL_BYTES = gpu_gauge("BAR1 aperture size.", source="nvmlDeviceGetBAR1MemoryInfo.bar1Total")
+GPU_BAR1_MEMORY_USED_BYTES = gpu_gauge("BAR1 aperture mapped.", source="nvmlDeviceGetBAR1MemoryInfo.bar1Used")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,4 +52,4 @@ def _bytes(inquiry: Inquiry, answer: Any, member: str, most: float | None = None
     return inquiry.within(getattr(answer, member, None), 0, _MOST_BYTES if most is None else most)
 
 
-MEMORY = GpuCollector("memory", "device memory and BAR1", Tier.MEDIUM, lambda _config: read_device_memory)
+MEMORY = GpuCollector("device memory and BAR1", Tier.MEDIUM, lambda _config: read_device_memory)

@@ -22,21 +22,18 @@ _LIMIT: Final = CounterLimit(per_second=1e6, most=1 << 48)
 """Errors: beyond this rate, a board could not do any other work."""
 
 GPU_ECC_VOLATILE_ERRORS_TOTAL = gpu_counter(
-    "gpu_ecc_volatile_errors_total",
     "ECC errors since the driver was loaded or the GPU reset. Unlike other counters it then returns to 0 while the "
     "exporter runs. In MIG mode, 0 proves nothing (nvml.h).",
     labels={"severity": SEVERITIES},
     source="nvmlDeviceGetTotalEccErrors(VOLATILE)",
 )
 GPU_ECC_AGGREGATE_ERRORS_TOTAL = gpu_counter(
-    "gpu_ecc_aggregate_errors_total",
     "ECC errors over the life of the board, from its InfoROM; an administrator can clear them.",
     labels={"severity": SEVERITIES},
     source="nvmlDeviceGetTotalEccErrors(AGGREGATE)",
 )
 
 GPU_ECC_MEMORY_ERRORS_TOTAL = gpu_counter(
-    "gpu_ecc_memory_errors_total",
     "Errors of gpu_ecc_volatile_errors_total in device memory (dram) or on the chip (sram). Absent without errors of "
     "that severity.",
     labels={"severity": SEVERITIES, "memory": MEMORIES},
@@ -80,7 +77,7 @@ class EccReader:
         return self._counters[function, arguments].read(gpu.inquiry, count, gpu.at.monotonic)
 
 
-ECC = GpuCollector("ecc", "ECC error counters", Tier.MEDIUM, lambda _config: EccReader().read)
+ECC = GpuCollector("ECC error counters", Tier.MEDIUM, lambda _config: EccReader().read)
 
 
 RETIREMENT_CAUSES: Final = {"single_bit": 0, "double_bit": 1}  # label to nvmlPageRetirementCause_t
@@ -99,47 +96,35 @@ _MOST_ADDRESS: Final = 1 << 56
 _MOST_COUNT: Final = 1 << 24
 """More rows or banks than any GPU has."""
 
-GPU_ECC_MODE = gpu_gauge(
-    "gpu_ecc_mode", "1 when ECC is on, 0 when off; absent on boards without ECC.", source="nvmlDeviceGetEccMode"
-)
-GPU_ECC_MODE_PENDING = gpu_gauge(
-    "gpu_ecc_mode_pending", "ECC mode after the next reboot: 1 on, 0 off.", source="nvmlDeviceGetEccMode"
-)
+GPU_ECC_MODE = gpu_gauge("1 when ECC is on, 0 when off; absent on boards without ECC.", source="nvmlDeviceGetEccMode")
+GPU_ECC_MODE_PENDING = gpu_gauge("ECC mode after the next reboot: 1 on, 0 off.", source="nvmlDeviceGetEccMode")
 GPU_ECC_SRAM_THRESHOLD_EXCEEDED = gpu_gauge(
-    "gpu_ecc_sram_threshold_exceeded",
     "1 when uncorrected SRAM errors exceeded the board's replacement threshold.",
     source="nvmlDeviceGetSramEccErrorStatus",
 )
 GPU_RETIRED_PAGES = gpu_gauge(
-    "gpu_retired_pages",
     "Permanently retired memory pages, by cause. Before Ampere.",
     labels={"cause": RETIREMENT_CAUSES},
     source="nvmlDeviceGetRetiredPages",
 )
 GPU_RETIRED_PAGES_PENDING = gpu_gauge(
-    "gpu_retired_pages_pending",
-    "1 when pages wait for a reboot to be retired.",
-    source="nvmlDeviceGetRetiredPagesPendingStatus",
+    "1 when pages wait for a reboot to be retired.", source="nvmlDeviceGetRetiredPagesPendingStatus"
 )
 GPU_REMAPPED_ROWS = gpu_gauge(
-    "gpu_remapped_rows",
     "Memory rows permanently replaced by spare ones, by cause. Ampere and later; absent while the GPU is split by MIG, "
     "and on most GeForce cards.",
     labels={"cause": ("correctable", "uncorrectable")},
     source="nvmlDeviceGetRemappedRows",
 )
 GPU_ROW_REMAP_PENDING = gpu_gauge(
-    "gpu_row_remap_pending",
     "1 when rows wait for a GPU reset to be remapped. Absent when gpu_remapped_rows is.",
     source="nvmlDeviceGetRemappedRows",
 )
 GPU_ROW_REMAP_FAILURE = gpu_gauge(
-    "gpu_row_remap_failure",
     "1 when a remapping ever failed: the board is due for replacement. Absent when gpu_remapped_rows is.",
     source="nvmlDeviceGetRemappedRows",
 )
 GPU_ROW_REMAP_BANKS = gpu_gauge(
-    "gpu_row_remap_banks",
     "Memory banks by spare rows left, even with MIG on. --metrics.profile full also has 0 for other availabilities.",
     labels={"availability": BANK_AVAILABILITIES},
     default_samples=lambda sample: bool(sample.value),
@@ -147,26 +132,21 @@ GPU_ROW_REMAP_BANKS = gpu_gauge(
 )
 
 GPU_REMAPPED_BANKS = gpu_gauge(
-    "gpu_remapped_banks",
     "Whole memory banks replaced by spare ones, by whether the replacement is in use ({state}). Absent if card or "
     "driver remap only rows.",
     labels={"state": REMAPPED_BANK_FIELDS},
     source="fields 303 and 304",
 )
 GPU_BANK_REMAP_GROUPS = gpu_gauge(
-    "gpu_bank_remap_groups",
     "Groups of memory banks with all (max) or none of their spare banks left. Absent when gpu_remapped_banks is.",
     labels={"availability": BANK_GROUP_FIELDS},
     source="fields 305 and 306",
 )
 GPU_BANK_REMAP_PENDING = gpu_gauge(
-    "gpu_bank_remap_pending",
-    "1 when banks wait for a GPU reset to be remapped. Absent when gpu_remapped_banks is.",
-    source="field 307",
+    "1 when banks wait for a GPU reset to be remapped. Absent when gpu_remapped_banks is.", source="field 307"
 )
 
 GPU_REPAIR_PENDING = gpu_gauge(
-    "gpu_repair_pending",
     "1 when a memory channel or a TPC (two SMs) waits for a GPU reset to be repaired; 0 only with --metrics.profile "
     "full. Ampere and r580.",
     labels={"part": REPAIRED_PARTS},
@@ -174,7 +154,6 @@ GPU_REPAIR_PENDING = gpu_gauge(
     source="nvmlDeviceGetRepairStatus",
 )
 GPU_MEMORY_UNREPAIRABLE = gpu_gauge(
-    "gpu_memory_unrepairable",
     "1 when device memory cannot be repaired, even with MIG on. Hopper and r590.",
     source="nvmlDeviceGetUnrepairableMemoryFlag_v1",
 )
@@ -237,6 +216,4 @@ def _counts(inquiry: Inquiry, answers: Mapping[str, float | None]) -> dict[str, 
     return {label: int(count) for label, count in plausible.items()}
 
 
-MEMORY_REPAIR = GpuCollector(
-    "memory_repair", "ECC mode, retired pages and remapped rows", Tier.SLOW, lambda _config: read_memory_repair
-)
+MEMORY_REPAIR = GpuCollector("ECC mode, retired pages and remapped rows", Tier.SLOW, lambda _config: read_memory_repair)

@@ -13,14 +13,12 @@ _NOT_SUPPORTED: Final = 0  # state and health value on systems without a fabric
 _NO_ERROR: Final = 0
 
 GPU_FABRIC_STATE = gpu_gauge(
-    "gpu_fabric_state",
     "Progress of the GPU in joining the NVSwitch fabric: {states}. Absent without a fabric.",
     # nvmlGpuFabricState_t
     states={1: "not started", 2: "in progress", FABRIC_COMPLETED: "completed"},
     source="nvmlDeviceGetGpuFabricInfoV state",
 )
 GPU_FABRIC_HEALTH = gpu_gauge(
-    "gpu_fabric_health",
     "Health of the GPU's part of the NVSwitch fabric: {states}; unhealthy, too, if joining failed. Absent without a "
     "fabric, and if the driver gives no summary.",
     # NVML_GPU_FABRIC_HEALTH_SUMMARY_*
@@ -42,7 +40,6 @@ _CONFIGURED: Final = 1
 _MOST_CLIQUES: Final = 1 << 16
 
 GPU_FABRIC_FAULT = gpu_gauge(
-    "gpu_fabric_fault",
     "1 while the driver reports this fault of the GPU's part of the NVSwitch fabric: {fault}. Profile full also has 0. "
     "Absent without a fabric, and if the driver does not report it.",
     labels={"fault": FABRIC_FAULTS},
@@ -50,7 +47,6 @@ GPU_FABRIC_FAULT = gpu_gauge(
     default_samples=lambda sample: sample.value > 0,
 )
 GPU_FABRIC_CONFIGURATION = gpu_gauge(
-    "gpu_fabric_configuration",
     "What is wrong with the GPU's configuration in its NVSwitch fabric: {states}. Only faults; profile full also has "
     "1. Absent without a fabric, and if the driver does not report it.",
     # NVML_GPU_FABRIC_HEALTH_MASK_INCORRECT_CONFIGURATION_*
@@ -68,7 +64,6 @@ GPU_FABRIC_CONFIGURATION = gpu_gauge(
     default_samples=lambda sample: sample.value != _CONFIGURED,
 )
 GPU_FABRIC_INFO = gpu_info(
-    "gpu_fabric_info",
     "The multi-host NVSwitch fabric that the GPU has joined, and its clique: GPUs of one clique reach each other's "
     "memory. Absent within one host.",
     labels=("cluster_uuid", "clique"),
@@ -122,4 +117,4 @@ def _configuration(mask: int) -> int | None:
     return value if value in GPU_FABRIC_CONFIGURATION.states else None
 
 
-FABRIC = GpuCollector("fabric", "state and health of the NVSwitch fabric", Tier.SLOW, lambda _config: read_fabric)
+FABRIC = GpuCollector("state and health of the NVSwitch fabric", Tier.SLOW, lambda _config: read_fabric)

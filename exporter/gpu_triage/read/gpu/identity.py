@@ -40,7 +40,6 @@ class IdentityReading:
 
 
 GPU_INFO = gpu_info(
-    "gpu_info",
     "Facts about the GPU; join on gpu and uuid. Kept while it is lost, and over a restart with a state directory. "
     "Unknown facts are empty. minor_number is the N of /dev/nvidiaN, which may differ from the index.",
     labels=tuple(fact.name for fact in fields(IdentityReading)),
@@ -75,4 +74,4 @@ def render(reading: IdentityReading, gpu: GpuLabels) -> Iterator[Sample]:
     yield GPU_INFO.sample(1, *gpu, *astuple(reading))
 
 
-IDENTITY = GpuCollector("identity", "what each GPU is", Tier.SLOW, lambda _config: read_identity, render, kept=True)
+IDENTITY = GpuCollector("what each GPU is", Tier.SLOW, lambda _config: read_identity, render, kept=True)

@@ -27,7 +27,6 @@ _MOST_MEDIA_SLICES: Final = 2
 """Up to this size, only one instance can have the media extensions; the names of larger ones do not mention them."""
 
 GPU_MIG_INFO = gpu_info(
-    "gpu_mig_info",
     "A MIG device: its GPU instance, compute instance and profile, as in nvidia-smi; join on gpu, uuid and mig_uuid. "
     "Absent outside MIG mode.",
     labels=("mig_uuid", "gi", "ci", "profile"),
@@ -36,29 +35,23 @@ GPU_MIG_INFO = gpu_info(
 _instance_gauge = partial(gpu_gauge, labels=("mig_uuid",))
 
 GPU_MIG_MEMORY_USED_BYTES = _instance_gauge(
-    "gpu_mig_memory_used_bytes",
     "Allocated device memory of the GPU instance; the same for all its compute instances.",
     source="nvmlDeviceGetMemoryInfo_v2.used of the MIG device",
 )
 GPU_MIG_MEMORY_TOTAL_BYTES = _instance_gauge(
-    "gpu_mig_memory_total_bytes",
-    "Device memory of the GPU instance.",
-    source="nvmlDeviceGetMemoryInfo_v2.total of the MIG device",
+    "Device memory of the GPU instance.", source="nvmlDeviceGetMemoryInfo_v2.total of the MIG device"
 )
 GPU_MIG_SM_ACTIVE_RATIO = _instance_gauge(
-    "gpu_mig_sm_active_ratio",
     "Share of the GPU instance's SMs busy, averaged since the last round, 0-1; the same for all its compute instances. "
     "Hopper and later; absent in an instance's first round and without permission for GPM.",
     source="nvmlGpmMigSampleGet, GPM 2 (SM_UTIL)",
 )
 GPU_MIG_TENSOR_ACTIVE_RATIO = _instance_gauge(
-    "gpu_mig_tensor_active_ratio",
     "Share of time in tensor operations of any kind in the GPU instance, averaged since the last round, 0-1. Absent "
     "when gpu_mig_sm_active_ratio is.",
     source="nvmlGpmMigSampleGet, GPM 5 (ANY_TENSOR_UTIL)",
 )
 GPU_MIG_DRAM_ACTIVE_RATIO = _instance_gauge(
-    "gpu_mig_dram_active_ratio",
     "Memory bandwidth of the GPU instance in use as a share of its maximum, averaged since the last round, 0-1. Absent "
     "when gpu_mig_sm_active_ratio is.",
     source="nvmlGpmMigSampleGet, GPM 10 (DRAM_BW_UTIL)",
@@ -199,7 +192,6 @@ def render(reading: MigReading, gpu: GpuLabels) -> Iterator[Sample]:
 
 
 MIG = GpuCollector(
-    name="mig",
     about="MIG instances: memory and activity",
     tier=Tier.MEDIUM,
     reader=lambda config: MigReader(config.stale_after * config.sample_medium_seconds, config.sample_slow_seconds).read,

@@ -14,23 +14,17 @@ COMPUTE_MODES: Final = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3:
 """nvmlComputeMode_t to label."""
 
 GPU_PERSISTENCE_MODE = gpu_gauge(
-    "gpu_persistence_mode",
-    "1 when the driver stays initialized without clients, 0 when not.",
-    source="nvmlDeviceGetPersistenceMode",
+    "1 when the driver stays initialized without clients, 0 when not.", source="nvmlDeviceGetPersistenceMode"
 )
 GPU_MIG_MODE = gpu_gauge(
-    "gpu_mig_mode",
-    "1 when the GPU is partitioned by MIG, 0 when not; absent without MIG support.",
-    source="nvmlDeviceGetMigMode",
+    "1 when the GPU is partitioned by MIG, 0 when not; absent without MIG support.", source="nvmlDeviceGetMigMode"
 )
 GPU_COMPUTE_MODE_INFO = gpu_info(
-    "gpu_compute_mode_info",
     "Who may open contexts: default, exclusive_thread, prohibited or exclusive_process.",
     labels={"mode": COMPUTE_MODES.values()},
     source="nvmlDeviceGetComputeMode",
 )
 GPU_VIRTUALIZATION_MODE = gpu_gauge(
-    "gpu_virtualization_mode",
     "How the GPU is virtualized: {states}. With 1 and 2, this host is a virtual machine; with 3 and 4, it serves some. "
     "Absent if the driver does not report it.",
     states=dict(enumerate(("none", "passed through", "vGPU", "host of vGPUs", "host of vSGA"))),
@@ -38,7 +32,6 @@ GPU_VIRTUALIZATION_MODE = gpu_gauge(
     default_samples=lambda sample: sample.value > 0,
 )
 GPU_MEMORY_OS_MANAGED = gpu_gauge(
-    "gpu_memory_os_managed",
     "1 if the operating system manages the GPU's memory as a NUMA node (GH200, GB200, GB300, by default before driver "
     "615): used memory includes the page cache. 0, only in profile full, if not. Absent if unknown, as with MIG.",
     source="nvmlDeviceGetNumaNodeId",
@@ -91,11 +84,10 @@ def mig_mode(inquiry: Inquiry) -> bool | None:
     return inquiry.flag(mode[0]) if mode else None
 
 
-MODES = GpuCollector("modes", "persistence, MIG, compute, virtualization", Tier.SLOW, lambda _config: read_modes)
+MODES = GpuCollector("persistence, MIG, compute, virtualization", Tier.SLOW, lambda _config: read_modes)
 
 
 GPU_VGPU_LICENSE_STATE = gpu_gauge(
-    "gpu_vgpu_license_state",
     "License of a vGPU in a virtual machine, by licensed product: {states}. NVML reports only the first two. Absent "
     "on other GPUs.",
     labels={"product": ANY},
@@ -121,7 +113,7 @@ def read_vgpu_license(gpu: GpuRound) -> VgpuLicenseReading:
     return VgpuLicenseReading({product: LICENSED if licensed else UNLICENSED for product, licensed in features.items()})
 
 
-VGPU_LICENSE = GpuCollector("vgpu_license", "the license of a vGPU", Tier.SLOW, lambda _config: read_vgpu_license)
+VGPU_LICENSE = GpuCollector("the license of a vGPU", Tier.SLOW, lambda _config: read_vgpu_license)
 
 
 RECOVERY_ACTION_FIELD: Final = 230  # NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
@@ -133,7 +125,6 @@ _MOST_ACTION: Final = 255
 """Newer drivers may define more actions than gpu_recovery_action names; values beyond this are invalid."""
 
 GPU_RECOVERY_ACTION = gpu_gauge(
-    "gpu_recovery_action",
     "Recovery action the driver requests for this GPU: {states}. Absent before driver 570; driver 580's 5 is 6 here.",
     states=dict(enumerate(_ACTIONS)),
     source="field 230",
@@ -162,4 +153,4 @@ def read_recovery(gpu: GpuRound) -> RecoveryReading:
     return RecoveryReading(None if action is None else int(action))
 
 
-RECOVERY = GpuCollector("recovery", "recovery action the driver requests", Tier.MEDIUM, lambda _config: read_recovery)
+RECOVERY = GpuCollector("recovery action the driver requests", Tier.MEDIUM, lambda _config: read_recovery)

@@ -83,38 +83,32 @@ _LIMITS: Final = {**dict.fromkeys(ERROR_TYPES, ERRORS), TRANSMIT: _TRAFFIC_LIMIT
 MOST_LINKS: Final = 64
 
 GPU_NVLINK_LINKS = gpu_gauge(
-    "gpu_nvlink_links",
     "Connected NVLink links of the GPU. Not counted: links without a bridge or unused by the board. Absent without "
     "any, and, like all NVLink metrics, while MIG splits the GPU.",
     source="fields 91 and 165, else nvmlDeviceGetNvLinkState",
 )
 GPU_NVLINK_LINKS_UP = gpu_gauge(
-    "gpu_nvlink_links_up",
     "Links of gpu_nvlink_links that are active or asleep (they wake by themselves). Absent if the driver reports no "
     "link state.",
     source="field 165, else nvmlDeviceGetNvLinkState",
 )
 GPU_NVLINK_ERRORS_TOTAL = gpu_counter(
-    "gpu_nvlink_errors_total",
     "NVLink errors of the GPU by type ({type}), since the driver was loaded. Absent, because not counted: replay and "
     "crc on Blackwell, recovery_failed (the link is then down) before it. Never decreases while the exporter runs.",
     labels={"type": ERROR_TYPES},
     source="fields 161-163, else 214, 215, 32-59, 96-119",
 )
 GPU_NVLINK_TRANSMIT_BYTES_TOTAL = gpu_counter(
-    "gpu_nvlink_transmit_bytes_total",
     "Data the GPU sent over NVLink since the driver was loaded; with protocol overhead only if the driver cannot "
     "exclude it. Never decreases while the exporter runs.",
     source="field 138, else 202",
 )
 GPU_NVLINK_RECEIVE_BYTES_TOTAL = gpu_counter(
-    "gpu_nvlink_receive_bytes_total",
     "Data the GPU received over NVLink since the driver was loaded; with protocol overhead only if the driver cannot "
     "exclude it. Never decreases while the exporter runs.",
     source="field 139, else 204",
 )
 GPU_NVLINK_UP = gpu_gauge(
-    "gpu_nvlink_up",
     "1 while the NVLink link is active or asleep, 0 while it is inactive or its traffic is disabled. Only links that "
     "are down; with --metrics.profile full all of gpu_nvlink_links.",
     labels=("link",),
@@ -122,7 +116,6 @@ GPU_NVLINK_UP = gpu_gauge(
     default_samples=lambda sample: not sample.value,
 )
 GPU_NVLINK_LINK_ERRORS_TOTAL = gpu_counter(
-    "gpu_nvlink_link_errors_total",
     "Errors of one NVLink link by type. Only links with errors; with --metrics.profile full all.",
     labels={"link": ANY, "type": ERROR_TYPES},
     source="as gpu_nvlink_errors_total",
@@ -131,17 +124,12 @@ GPU_NVLINK_LINK_ERRORS_TOTAL = gpu_counter(
 _link_counter = partial(gpu_counter, labels=("link",), default_samples=no_sample)
 
 GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL = _link_counter(
-    "gpu_nvlink_link_transmit_bytes_total",
-    "Data sent over one NVLink link since the driver was loaded.",
-    source="as gpu_nvlink_transmit_bytes_total",
+    "Data sent over one NVLink link since the driver was loaded.", source="as gpu_nvlink_transmit_bytes_total"
 )
 GPU_NVLINK_LINK_RECEIVE_BYTES_TOTAL = _link_counter(
-    "gpu_nvlink_link_receive_bytes_total",
-    "Data received over one NVLink link since the driver was loaded.",
-    source="as gpu_nvlink_receive_bytes_total",
+    "Data received over one NVLink link since the driver was loaded.", source="as gpu_nvlink_receive_bytes_total"
 )
 GPU_NVLINK_BANDWIDTH_BYTES_PER_SECOND = gpu_gauge(
-    "gpu_nvlink_bandwidth_bytes_per_second",
     "Line rate per direction of the GPU's active NVLink links, by PCI address at the far end: another GPU's or an "
     "NVSwitch's; empty if the driver does not name it. Absent if the driver reports no speed.",
     labels={"far_end": ANY},
@@ -150,7 +138,6 @@ GPU_NVLINK_BANDWIDTH_BYTES_PER_SECOND = gpu_gauge(
 )
 
 GPU_NVLINK_LINK_SPEED_RATIO = gpu_gauge(
-    "gpu_nvlink_link_speed_ratio",
     "Line rate of an active NVLink as a share of the GPU's fastest, or of NVLink 4's 26.562 or 5's 53.125 GB/s. Only "
     "below 1; with --metrics.profile full all.",
     labels=("link",),
@@ -305,7 +292,7 @@ def render(reading: NvlinkReading, gpu: GpuLabels) -> Iterator[Sample]:
 
 
 NVLINK = GpuCollector(
-    "nvlink", "state, errors and traffic of the NVLink links", Tier.MEDIUM, lambda _config: NvlinkReader().read, render
+    "state, errors and traffic of the NVLink links", Tier.MEDIUM, lambda _config: NvlinkReader().read, render
 )
 
 
@@ -331,7 +318,6 @@ _NO_ERRORS: Final = (0xF, 0xFF)
 _LIMIT: Final = CounterLimit(per_second=1e12, most=1 << 62)  # symbols: a link carries 50 GB/s per direction
 
 GPU_NVLINK_BIT_ERROR_RATIO = gpu_gauge(
-    "gpu_nvlink_bit_error_ratio",
     "Bit error rate of the worst NVLink link of the GPU: effective (after error correction) and symbol (of received "
     f"symbols). An effective rate above {EFFECTIVE_BER_LIMIT:g} is a link fault. NVLink 5 and later; absent while the "
     "GPU is split by MIG.",
@@ -339,7 +325,6 @@ GPU_NVLINK_BIT_ERROR_RATIO = gpu_gauge(
     source="fields 220 and 222",
 )
 GPU_NVLINK_LINK_BIT_ERROR_RATIO = gpu_gauge(
-    "gpu_nvlink_link_bit_error_ratio",
     "Like gpu_nvlink_bit_error_ratio, of one link. Only effective rates above the limit; with --metrics.profile full "
     "all.",
     labels={"link": ANY, "kind": BER_FIELDS},
@@ -347,13 +332,11 @@ GPU_NVLINK_LINK_BIT_ERROR_RATIO = gpu_gauge(
     source="as gpu_nvlink_bit_error_ratio",
 )
 GPU_NVLINK_SYMBOL_ERRORS_TOTAL = gpu_counter(
-    "gpu_nvlink_symbol_errors_total",
     "Symbol errors received over all NVLink links of the GPU, mostly repaired by error correction. Never decreases "
     "while the exporter runs. Absent when gpu_nvlink_bit_error_ratio is.",
     source="field 221",
 )
 GPU_NVLINK_FEC_BLOCKS_TOTAL = gpu_counter(
-    "gpu_nvlink_fec_blocks_total",
     "Blocks received over all NVLink links of the GPU, by number of repaired symbols. Only with --metrics.profile "
     "full, and absent when gpu_nvlink_bit_error_ratio is.",
     labels={"bin": FEC_BINS},
@@ -416,7 +399,6 @@ class NvlinkQualityReader:
 
 
 NVLINK_QUALITY = GpuCollector(
-    name="nvlink_quality",
     about="bit errors and error correction of NVLink 5 links",
     tier=Tier.SLOW,
     reader=lambda _config: NvlinkQualityReader().read,
@@ -434,16 +416,13 @@ ERROR_FIELDS: Final = {"crc": 231, "replay": 232, "replay_back_to_back": 233}
 _MOST_MEGABYTES_PER_SECOND: Final = 10_000_000
 
 GPU_C2C_LINKS = gpu_gauge(
-    "gpu_c2c_links", "NVLink-C2C links between the GPU and its module's CPU. Absent without any.", source="field 170"
+    "NVLink-C2C links between the GPU and its module's CPU. Absent without any.", source="field 170"
 )
 GPU_C2C_LINKS_UP = gpu_gauge(
-    "gpu_c2c_links_up", "Active links of gpu_c2c_links. Absent if the driver reports no link state.", source="field 171"
+    "Active links of gpu_c2c_links. Absent if the driver reports no link state.", source="field 171"
 )
-GPU_C2C_MAX_BYTES_PER_SECOND = gpu_gauge(
-    "gpu_c2c_max_bytes_per_second", "Total capacity of the GPU's active NVLink-C2C links.", source="field 172"
-)
+GPU_C2C_MAX_BYTES_PER_SECOND = gpu_gauge("Total capacity of the GPU's active NVLink-C2C links.", source="field 172")
 GPU_C2C_ERRORS_TOTAL = gpu_counter(
-    "gpu_c2c_errors_total",
     "NVLink-C2C errors of the GPU by type: {type}. Never decreases while the exporter runs.",
     labels={"type": ERROR_FIELDS},
     source="fields 231-233",
@@ -488,4 +467,4 @@ class C2cReader:
         )
 
 
-C2C = GpuCollector("c2c", "links to the Grace CPU of the module", Tier.MEDIUM, lambda _config: C2cReader().read)
+C2C = GpuCollector("links to the Grace CPU of the module", Tier.MEDIUM, lambda _config: C2cReader().read)

@@ -30,34 +30,26 @@ from gpu_triage.read.metrics.rendering import Each
 _BUS_TYPE_PCIE: Final = 2
 
 GPU_PCIE_LINK_GENERATION = gpu_gauge(
-    "gpu_pcie_link_generation",
     "Current PCIe generation of the link; idle cards reduce it on purpose.",
     source="nvmlDeviceGetCurrPcieLinkGeneration",
 )
-GPU_PCIE_LINK_WIDTH = gpu_gauge(
-    "gpu_pcie_link_width", "Current PCIe lanes of the link.", source="nvmlDeviceGetCurrPcieLinkWidth"
-)
+GPU_PCIE_LINK_WIDTH = gpu_gauge("Current PCIe lanes of the link.", source="nvmlDeviceGetCurrPcieLinkWidth")
 GPU_PCIE_LINK_TRANSITIONS_TOTAL = gpu_counter(
-    "gpu_pcie_link_transitions_total",
     "Changes of the link's generation or width between samples since the exporter started.",
     labels={"attribute": ("generation", "width")},
     source="the exporter, from successive readings",
 )
 GPU_PCIE_TRANSMIT_BYTES_TOTAL = gpu_counter(
-    "gpu_pcie_transmit_bytes_total",
     "Bytes the GPU sent over PCIe since the exporter started: by GPM on Hopper and later, else by the driver's "
     "counter, which is absent until it exceeds 32 bits.",
     source="GPM 20 (PCIE_TX_PER_SEC); field 197",
 )
 GPU_PCIE_RECEIVE_BYTES_TOTAL = gpu_counter(
-    "gpu_pcie_receive_bytes_total",
     "Bytes the GPU received over PCIe since the exporter started. Absent when gpu_pcie_transmit_bytes_total is.",
     source="GPM 21 (PCIE_RX_PER_SEC); field 198",
 )
 GPU_PCIE_REPLAYS_TOTAL = gpu_counter(
-    "gpu_pcie_replays_total",
-    "PCIe packets resent after a link error since the driver was loaded.",
-    source="nvmlDeviceGetPcieReplayCounter",
+    "PCIe packets resent after a link error since the driver was loaded.", source="nvmlDeviceGetPcieReplayCounter"
 )
 
 
@@ -209,7 +201,6 @@ class _Transitions:
 
 
 PCIE = GpuCollector(
-    name="pcie",
     about="PCIe generation, width, traffic and replays",
     tier=Tier.MEDIUM,
     reader=lambda config: (
@@ -220,38 +211,29 @@ PCIE = GpuCollector(
 _NO_LINK = PcieLink(None, None, None, None)
 
 GPU_PCIE_LINK_DEVICE_MAX_GENERATION = gpu_gauge(
-    "gpu_pcie_link_device_max_generation",
-    "Highest PCIe generation of the card.",
-    source="nvmlDeviceGetGpuMaxPcieLinkGeneration, else sysfs max_link_speed",
+    "Highest PCIe generation of the card.", source="nvmlDeviceGetGpuMaxPcieLinkGeneration, else sysfs max_link_speed"
 )
-GPU_PCIE_LINK_DEVICE_MAX_WIDTH = gpu_gauge(
-    "gpu_pcie_link_device_max_width", "Most PCIe lanes of the card.", source="sysfs max_link_width"
-)
+GPU_PCIE_LINK_DEVICE_MAX_WIDTH = gpu_gauge("Most PCIe lanes of the card.", source="sysfs max_link_width")
 GPU_PCIE_LINK_SLOT_MAX_GENERATION = gpu_gauge(
-    "gpu_pcie_link_slot_max_generation",
     "Highest PCIe generation of the port above the card; absent if that port is not visible, or emulated.",
     source="sysfs max_link_speed of the upstream port",
 )
 GPU_PCIE_LINK_SLOT_MAX_WIDTH = gpu_gauge(
-    "gpu_pcie_link_slot_max_width",
     "Most PCIe lanes of the port above the card; absent if that port is not visible, or emulated.",
     source="sysfs max_link_width of the upstream port",
 )
 GPU_PCIE_LINK_EXPECTED_GENERATION = gpu_gauge(
-    "gpu_pcie_link_expected_generation",
     "PCIe generation this link should reach under load: declared, else the baseline's, else the most that card, slot "
     "and driver support; absent if unknown, as in a virtual machine that does not show the slot.",
     source="--expect.pcie-generation, else the baseline, else card, slot and nvmlDeviceGetMaxPcieLinkGeneration",
 )
 GPU_PCIE_LINK_EXPECTED_WIDTH = gpu_gauge(
-    "gpu_pcie_link_expected_width",
     "PCIe lanes this link should have: declared, else the baseline's, else the most that card, slot and driver "
     "support; absent if unknown, as in a virtual machine that does not show the slot.",
     source="--expect.pcie-width, else the baseline, else card, slot and nvmlDeviceGetMaxPcieLinkWidth",
 )
 
 GPU_PCIE_LINK_EXPECTED_WIDTH_DECLARED = gpu_gauge(
-    "gpu_pcie_link_expected_width_declared",
     "1 if the expected width is declared or from the baseline, so that the link once had it. Absent if derived from "
     "card, slot and driver.",
     source="the baseline",
@@ -350,7 +332,6 @@ class ExpectedLinkReader:
 
 
 PCIE_LIMITS = GpuCollector(
-    name="pcie_limits",
     about="PCIe capabilities of card, slot and system",
     tier=Tier.SLOW,
     reader=lambda config: ExpectedLinkReader(config).read,
@@ -361,7 +342,6 @@ _BYTES_PER_KB: Final = 1000
 _MOST_KB_PER_SECOND: Final = 1 << 30
 
 GPU_PCIE_THROUGHPUT_BYTES_PER_SECOND = gpu_gauge(
-    "gpu_pcie_throughput_bytes_per_second",
     "PCIe traffic over a 20 ms window. Off by default: each reading blocks that long.",
     labels={"direction": DIRECTIONS},
     source="nvmlDeviceGetPcieThroughput",
@@ -385,7 +365,6 @@ def read_pcie_throughput(gpu: GpuRound) -> PcieThroughputReading:
 
 
 PCIE_THROUGHPUT = GpuCollector(
-    name="pcie_throughput",
     about="PCIe traffic by a call that blocks 40 ms per GPU",
     tier=Tier.MEDIUM,
     reader=lambda _config: read_pcie_throughput,
@@ -409,7 +388,6 @@ TYPE_FIELDS: Final = {
 """Label to NVML_FI_DEV_PCIE_COUNT_* (173-183) and NVML_FI_DEV_PCIE_L0_TO_RECOVERY_COUNTER (169)."""
 
 GPU_PCIE_ERRORS_TOTAL = gpu_counter(
-    "gpu_pcie_errors_total",
     "PCIe link errors counted by the GPU, by type: {type}. The last also grows at speed changes. Types that driver or "
     "board do not count are absent.",
     labels={"type": TYPE_FIELDS},
@@ -438,9 +416,7 @@ class PcieErrorsReader:
         return PcieErrorsReading(known(counts))
 
 
-PCIE_ERRORS = GpuCollector(
-    "pcie_errors", "PCIe errors counted by the GPU", Tier.MEDIUM, lambda _config: PcieErrorsReader().read
-)
+PCIE_ERRORS = GpuCollector("PCIe errors counted by the GPU", Tier.MEDIUM, lambda _config: PcieErrorsReader().read)
 
 TOTALS: Final = {"correctable": "TOTAL_ERR_COR", "nonfatal": "TOTAL_ERR_NONFATAL", "fatal": "TOTAL_ERR_FATAL"}
 """Severity (also the suffix of the file name) to the name of the line with the total."""
@@ -448,7 +424,6 @@ TOTALS: Final = {"correctable": "TOTAL_ERR_COR", "nonfatal": "TOTAL_ERR_NONFATAL
 _LIMIT_BYTES: Final = 1 << 16
 
 GPU_PCIE_AER_ERRORS_TOTAL = gpu_counter(
-    "gpu_pcie_aer_errors_total",
     "PCIe errors reported to the kernel (AER), by reporter (gpu, or the port at the other end of its link) and "
     "severity ({severity}). Absent without AER, as in most virtual machines; if the firmware handles these errors, "
     "also while 0.",
@@ -530,7 +505,6 @@ def parse_aer_total(text: str, severity: str) -> int | None:
 
 
 PCIE_AER = GpuCollector(
-    name="pcie_aer",
     about="PCIe errors of the GPU and the port above it, counted by the kernel",
     tier=Tier.MEDIUM,
     reader=lambda _config: PcieAerReader().read,

@@ -33,34 +33,26 @@ _ENERGY_LIMIT: Final = CounterLimit(per_second=10_000.0, most=10_000.0 * 10 * 36
 """Joules: far more power than any board draws, for ten years."""
 
 GPU_POWER_WATTS = gpu_gauge(
-    "gpu_power_watts",
     "Power draw of the board: instantaneous if the driver offers it, before Ampere and on GA100 always; else a "
     "one-second average.",
     source="field 186, else 185, else nvmlDeviceGetPowerUsage",
 )
 GPU_POWER_LIMIT_WATTS = gpu_gauge(
-    "gpu_power_limit_watts",
-    "Power cap in force, including out-of-band limits.",
-    source="nvmlDeviceGetEnforcedPowerLimit",
+    "Power cap in force, including out-of-band limits.", source="nvmlDeviceGetEnforcedPowerLimit"
 )
 GPU_POWER_REQUESTED_LIMIT_WATTS = gpu_gauge(
-    "gpu_power_requested_limit_watts",
-    "Power cap requested from the driver, if another one is in force, such as one set by the BMC.",
-    source="field 192",
+    "Power cap requested from the driver, if another one is in force, such as one set by the BMC.", source="field 192"
 )
 GPU_MODULE_POWER_WATTS = gpu_gauge(
-    "gpu_module_power_watts",
     "Power draw of the GPU's whole module, including Grace CPU and memory; the same on every GPU of the module. GH200, "
     "GB200 and GB300 only.",
     source="field 186, else 185, of the module",
 )
 GPU_MODULE_POWER_LIMIT_WATTS = gpu_gauge(
-    "gpu_module_power_limit_watts",
     "Power cap in force for the GPU's whole module. Absent when gpu_module_power_watts is.",
     source="field 190, of the module",
 )
 GPU_ENERGY_JOULES_TOTAL = gpu_counter(
-    "gpu_energy_joules_total",
     "Energy used since the driver was loaded. Volta and later. With a Grace CPU drivers count the whole module.",
     source="nvmlDeviceGetTotalEnergyConsumption",
 )
@@ -116,7 +108,7 @@ def other_limit(requested_watts: float | None, limit_watts: float | None) -> flo
     return requested_watts
 
 
-POWER = GpuCollector("power", "power, power cap and energy", Tier.FAST, lambda _config: PowerReader().read)
+POWER = GpuCollector("power, power cap and energy", Tier.FAST, lambda _config: PowerReader().read)
 
 
 PERIOD_PARTS: Final = 240
@@ -130,15 +122,12 @@ _SIMILAR: Final = 0.75
 highest one: a period of 7.5 parts has a lower peak than two of them."""
 
 GPU_POWER_PERIOD_SECONDS = gpu_gauge(
-    "gpu_power_period_seconds",
     "Period of power, 2.5 to 40 s: often a training job's step, or a part or multiple of it. Off by default. Absent "
     "unless clear for two minutes.",
     source="nvmlDeviceGetSamples(TOTAL_POWER), autocorrelation",
 )
 GPU_POWER_PERIOD_STRENGTH_RATIO = gpu_gauge(
-    "gpu_power_period_strength_ratio",
-    "Autocorrelation of power one and two periods apart, the lower one, 0.5-1.",
-    source="as gpu_power_period_seconds",
+    "Autocorrelation of power one and two periods apart, the lower one, 0.5-1.", source="as gpu_power_period_seconds"
 )
 
 
@@ -189,7 +178,7 @@ def repetition(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 POWER_PERIOD = GpuCollector(
-    "power_period", "period at which power repeats", Tier.FAST, lambda _config: PowerPeriodReader().read, default=False
+    "period at which power repeats", Tier.FAST, lambda _config: PowerPeriodReader().read, default=False
 )
 
 
@@ -206,7 +195,6 @@ REQUESTED: Final = "requested"
 ENFORCED: Final = "enforced"
 
 GPU_POWER_PROFILE_INFO = gpu_info(
-    "gpu_power_profile_info",
     "Workload power profiles that are requested for the GPU, and those enforced after the driver resolved conflicts. "
     "Absent without any, and before Blackwell.",
     labels={"profile": ANY, "state": (REQUESTED, ENFORCED)},
@@ -234,10 +222,7 @@ def profiles_in(mask: Sequence[int]) -> Iterator[str]:
 
 
 POWER_PROFILES = GpuCollector(
-    name="power_profiles",
-    about="workload power profiles (Blackwell and later)",
-    tier=Tier.SLOW,
-    reader=lambda _config: read_power_profiles,
+    about="workload power profiles (Blackwell and later)", tier=Tier.SLOW, reader=lambda _config: read_power_profiles
 )
 
 
@@ -252,19 +237,16 @@ _MOST_FAN_PERCENT: Final = 200
 """A fan may exceed its nominal maximum."""
 
 GPU_TEMPERATURE_CELSIUS = gpu_gauge(
-    "gpu_temperature_celsius",
     "Temperature by sensor: {sensor}.",
     labels={"sensor": ("gpu", "memory")},
     source="nvmlDeviceGetTemperatureV, else nvmlDeviceGetTemperature; field 82",
 )
 GPU_TEMPERATURE_MARGIN_CELSIUS = gpu_gauge(
-    "gpu_temperature_margin_celsius",
     "Degrees left to the highest operating temperature, beyond which the GPU slows down (T.Limit). Absent before "
     "driver r570, before Ada and Hopper, and on many GeForce cards.",
     source="nvmlDeviceGetMarginTemperature",
 )
 GPU_FAN_SPEED_RATIO = gpu_gauge(
-    "gpu_fan_speed_ratio",
     "Intended fan speed as a share of the maximum. Absent on boards without fans, except some (A10, A10G) that "
     "always report 0.",
     labels=("fan",),
@@ -311,7 +293,7 @@ def _fan_ratios(inquiry: Inquiry) -> Mapping[str, float]:
     return known({str(fan): inquiry.ratio(answer, _MOST_FAN_PERCENT) for fan, answer in enumerate(answers)})
 
 
-THERMAL = GpuCollector("thermal", "temperatures, margin and fans", Tier.MEDIUM, lambda _config: read_thermal)
+THERMAL = GpuCollector("temperatures, margin and fans", Tier.MEDIUM, lambda _config: read_thermal)
 
 
 CLOCK_TYPES: Final = {"graphics": 0, "sm": 1, "memory": 2, "video": 3}  # label to nvmlClockType_t
@@ -321,9 +303,7 @@ APPLICATION_CLOCKS: Final = {label: kind for label, kind in CLOCK_TYPES.items() 
 _HERTZ_PER_MHZ: Final = 1e6
 _MOST_MHZ: Final = 20_000
 
-GPU_CLOCK_HERTZ = gpu_gauge(
-    "gpu_clock_hertz", "Current clock frequency.", labels={"clock": CLOCK_TYPES}, source="nvmlDeviceGetClockInfo"
-)
+GPU_CLOCK_HERTZ = gpu_gauge("Current clock frequency.", labels={"clock": CLOCK_TYPES}, source="nvmlDeviceGetClockInfo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,11 +323,10 @@ def read_clock_table(
     return {label: mhz * _HERTZ_PER_MHZ for label, mhz in table.items() if mhz >= least_mhz}
 
 
-CLOCKS = GpuCollector("clocks", "clock frequencies", Tier.FAST, lambda _config: read_clocks)
+CLOCKS = GpuCollector("clock frequencies", Tier.FAST, lambda _config: read_clocks)
 
 
 GPU_CLOCK_TARGET_HERTZ = gpu_gauge(
-    "gpu_clock_target_hertz",
     "Application clock set by an administrator; below its default it caps every job. Absent on GeForce, and from "
     "driver 590 on, which has no application clocks.",
     labels={"clock": APPLICATION_CLOCKS},
@@ -366,9 +345,7 @@ def read_clock_targets(gpu: GpuRound) -> ClockTargetsReading:
 
 
 # Faster than the limits, which only change with a reboot or a new board: a low setting slows jobs immediately.
-CLOCK_TARGETS = GpuCollector(
-    "clock_targets", "application clocks as set", Tier.MEDIUM, lambda _config: read_clock_targets
-)
+CLOCK_TARGETS = GpuCollector("application clocks as set", Tier.MEDIUM, lambda _config: read_clock_targets)
 
 
 THRESHOLDS: Final = {"shutdown": 0, "slowdown": 1, "memory_max": 2, "gpu_max": 3}
@@ -383,37 +360,29 @@ _MOST_THRESHOLD_CELSIUS: Final = 200
 _MOST_MARGIN: Final = 100
 
 GPU_CLOCK_MAX_HERTZ = gpu_gauge(
-    "gpu_clock_max_hertz",
-    "Highest supported clock frequency.",
-    labels={"clock": CLOCK_TYPES},
-    source="nvmlDeviceGetMaxClockInfo",
+    "Highest supported clock frequency.", labels={"clock": CLOCK_TYPES}, source="nvmlDeviceGetMaxClockInfo"
 )
 GPU_CLOCK_DEFAULT_HERTZ = gpu_gauge(
-    "gpu_clock_default_hertz",
     "Default application clock. Absent on GeForce, and from driver 590 on, which has no application clocks.",
     labels={"clock": APPLICATION_CLOCKS},
     source="nvmlDeviceGetDefaultApplicationsClock",
 )
 GPU_POWER_DEFAULT_LIMIT_WATTS = gpu_gauge(
-    "gpu_power_default_limit_watts",
-    "Default power cap of the board.",
-    source="nvmlDeviceGetPowerManagementDefaultLimit",
+    "Default power cap of the board.", source="nvmlDeviceGetPowerManagementDefaultLimit"
 )
 GPU_POWER_MIN_LIMIT_WATTS = gpu_gauge(
-    "gpu_power_min_limit_watts", "Lowest settable power cap.", source="nvmlDeviceGetPowerManagementLimitConstraints"
+    "Lowest settable power cap.", source="nvmlDeviceGetPowerManagementLimitConstraints"
 )
 GPU_POWER_MAX_LIMIT_WATTS = gpu_gauge(
-    "gpu_power_max_limit_watts", "Highest settable power cap.", source="nvmlDeviceGetPowerManagementLimitConstraints"
+    "Highest settable power cap.", source="nvmlDeviceGetPowerManagementLimitConstraints"
 )
 GPU_TEMPERATURE_THRESHOLD_CELSIUS = gpu_gauge(
-    "gpu_temperature_threshold_celsius",
     "Temperature at which the GPU slows down or shuts down, or that GPU or memory should not exceed. Newer drivers "
     "report gpu_temperature_margin_threshold_celsius instead for Ada and later.",
     labels={"threshold": THRESHOLDS},
     source="nvmlDeviceGetTemperatureThreshold",
 )
 GPU_TEMPERATURE_MARGIN_THRESHOLD_CELSIUS = gpu_gauge(
-    "gpu_temperature_margin_threshold_celsius",
     "Value of gpu_temperature_margin_celsius at which the same happens: 0 or slightly below. Absent if the driver "
     "reports gpu_temperature_threshold_celsius, and on cards without a margin.",
     labels={"threshold": MARGIN_FIELDS},
@@ -467,6 +436,4 @@ def _margin_thresholds(inquiry: Inquiry) -> Mapping[str, float]:
     return known({label: inquiry.within(each, -_MOST_MARGIN, _MOST_MARGIN) for label, each in margins.items()})
 
 
-LIMITS = GpuCollector(
-    "limits", "clock and power limits, temperature thresholds", Tier.SLOW, lambda _config: read_limits
-)
+LIMITS = GpuCollector("clock and power limits, temperature thresholds", Tier.SLOW, lambda _config: read_limits)

@@ -14,20 +14,17 @@ ABOUT = "which GPUs are present and respond, and the state of the driver"
 TIER = Tier.FAST
 
 GPU_UP = gpu_gauge(
-    "gpu_up",
     "1 when the GPU answered within its deadline, 0 when it is lost, stalled, missing, denied or needs a reset. "
     "Stays until another GPU, or a virtual machine, takes its place.",
     source="the sampler",
 )
 GPU_ERROR_INFO = gpu_info(
-    "gpu_error_info",
     "Why gpu_up is 0, as a named error; absent while it is 1. If several GPUs stop together, the first is stalled, "
     "and the others are blocked by driver locks.",
     labels=("error",),
     source="the sampler",
 )
 GPU_DEVICES = host_gauge(
-    "gpu_devices",
     "Number of NVIDIA GPUs by source: nvml (listed by the driver; absent while it is unavailable), pci (on the bus; "
     "in a container, those assigned to it), expected (declared, else from the baseline; absent without either), boot "
     "(the most that the driver listed since boot; without a state directory, since the exporter started). GPUs "
@@ -37,28 +34,24 @@ GPU_DEVICES = host_gauge(
     tier=Tier.MEDIUM,
 )
 GPU_DRIVER_UP = host_gauge(
-    "gpu_driver_up",
     "1 while NVML responds, 0 while it cannot be used or a call about the whole driver exceeds the deadline, even if "
     "open GPUs still answer.",
     source="nvmlInit and similar",
     tier=Tier.MEDIUM,
 )
 GPU_DRIVER_ERROR_INFO = host_info(
-    "gpu_driver_error_info",
     "Why gpu_driver_up is 0, as a named error; absent while it is 1.",
     labels=("error",),
     source="nvmlInit",
     tier=Tier.MEDIUM,
 )
 GPU_DRIVER_INFO = host_info(
-    "gpu_driver_info",
     "Versions of the kernel driver, the CUDA version it supports, and the NVML library.",
     labels=("driver_version", "cuda_version", "nvml_version"),
     source="nvmlSystemGetDriverVersion and similar",
     tier=Tier.SLOW,
 )
 GPU_P2P_EXPECTED = host_gauge(
-    "gpu_p2p_expected",
     "1 when GPUs of one model should reach each other directly, 0 when not, as declared, else from the baseline; "
     "absent without either.",
     source="--expect.p2p, else the baseline",

@@ -127,7 +127,6 @@ _THERMAL_POLICY: Final = {"sw_thermal": 75}
 """Counter of software thermal slowdown for drivers without a separate one (nvmlDeviceGetViolationStatus, nvml.h)."""
 
 GPU_THROTTLE_ACTIVE = gpu_gauge(
-    "gpu_throttle_active",
     "1 while the driver reports this reason for the current clocks; --metrics.profile full also has 0 for other "
     "supported reasons.",
     labels={"reason": (*REASONS, UNKNOWN)},
@@ -135,7 +134,6 @@ GPU_THROTTLE_ACTIVE = gpu_gauge(
     source="nvmlDeviceGetCurrentClocksEventReasons",
 )
 GPU_THROTTLE_SECONDS_TOTAL = gpu_counter(
-    "gpu_throttle_seconds_total",
     "Seconds for which this reason held the clocks: the driver's own counter if it has a correct one (see "
     "gpu_throttle_counter_rejected_info), else integrated from gpu_throttle_active since the exporter started. Never "
     "decreases while the exporter runs. board_limit and reliability are only in --metrics.profile full while 0.",
@@ -144,7 +142,6 @@ GPU_THROTTLE_SECONDS_TOTAL = gpu_counter(
     source="fields 74 to 77, 79 and others, else the integral of gpu_throttle_active",
 )
 GPU_THROTTLE_COUNTER_REJECTED_INFO = gpu_info(
-    "gpu_throttle_counter_rejected_info",
     "A reason with a wrong driver counter, by cause ({cause}): it stood still while the driver reported the reason "
     "in 10 samples of a minute, or gained more than a second per second. gpu_throttle_seconds_total is then "
     "integrated until the exporter restarts.",
@@ -249,7 +246,6 @@ def _log_rejected(gpu: GpuRound, reason: str, field_id: int, cause: str) -> None
 
 
 THROTTLE = GpuCollector(
-    name="throttle",
     about="throttle reasons and their time",
     tier=Tier.FAST,
     reader=lambda config: ThrottleReader(max_gap_seconds(config), config.sample_fast_seconds).read,

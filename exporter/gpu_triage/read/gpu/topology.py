@@ -34,12 +34,9 @@ LEVELS: Final = {0: "internal", 10: "pix", 20: "pxb", 30: "phb", 40: "node", 50:
 """nvmlGpuTopologyLevel_t to the term that nvidia-smi topo prints, nearest first."""
 
 GPU_NUMA_NODE = gpu_gauge(
-    "gpu_numa_node",
-    "NUMA node of the GPU; -1 if the firmware does not report it.",
-    source="sysfs numa_node of the PCI device",
+    "NUMA node of the GPU; -1 if the firmware does not report it.", source="sysfs numa_node of the PCI device"
 )
 GPU_P2P_PEERS = gpu_gauge(
-    "gpu_p2p_peers",
     "Number of other GPUs by this GPU's direct access to them: capability (read, write, nvlink), status (ok, or why "
     "not) and level, the nearest common ancestor on the bus (empty if unknown). Combinations without a GPU are absent.",
     labels={
@@ -50,7 +47,6 @@ GPU_P2P_PEERS = gpu_gauge(
     source="nvmlDeviceGetP2PStatus",
 )
 GPU_P2P_STATUS = gpu_info(
-    "gpu_p2p_status",
     "Whether this GPU can reach that peer directly, by capability. Only ordered pairs refused to read or write; with "
     "--metrics.profile full every ordered pair and capability.",
     labels={
@@ -64,7 +60,6 @@ GPU_P2P_STATUS = gpu_info(
     source="nvmlDeviceGetP2PStatus, nvmlDeviceGetTopologyCommonAncestor",
 )
 GPU_TOPOLOGY_INFO = gpu_info(
-    "gpu_topology_info",
     "Nearest common ancestor of two GPUs on the bus: internal, pix, pxb, phb, node or sys. One series per unordered "
     "pair.",
     labels={"peer_gpu": ANY, "peer_uuid": ANY, "level": LEVELS.values()},
@@ -121,7 +116,7 @@ def render(reading: TopologyReading, gpu: GpuLabels) -> Iterator[Sample]:
 
 
 TOPOLOGY = GpuCollector(
-    "topology", "P2P, topology levels and NUMA nodes", Tier.SLOW, lambda _config: read_topology, render, asks_peers=True
+    "P2P, topology levels and NUMA nodes", Tier.SLOW, lambda _config: read_topology, render, asks_peers=True
 )
 
 MOST_ADAPTERS: Final = 64  # maximum adapter names published per GPU
@@ -141,7 +136,6 @@ class PciPlace(NamedTuple):
 
 
 GPU_NIC_TOPOLOGY_INFO = gpu_info(
-    "gpu_nic_topology_info",
     "Nearest common ancestor of the GPU and a network adapter on the bus: pix (at most one PCIe switch), pxb "
     "(several), phb (the host bridge), node (another host bridge of the NUMA node) or sys. Only pix and pxb (for "
     "GPUDirect); with --metrics.profile full all.",
@@ -224,5 +218,5 @@ def _place(sysfs: Path, device: Path) -> PciPlace | None:
 
 
 NIC_TOPOLOGY = GpuCollector(
-    "nic_topology", "topology levels of GPUs and network adapters", Tier.SLOW, lambda _config: read_nic_topology
+    "topology levels of GPUs and network adapters", Tier.SLOW, lambda _config: read_nic_topology
 )

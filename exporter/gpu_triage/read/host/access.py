@@ -2,17 +2,16 @@
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import gpu_triage
 from gpu_triage import __version__
 from gpu_triage.documents import identity_of, reason_of
 from gpu_triage.driver.kernel import files, pci_bus
-from gpu_triage.errors import HostReadFailed
 from gpu_triage.log import fields
 from gpu_triage.machine import Machine
 from gpu_triage.options.config import Config, collector_enabled
@@ -25,7 +24,8 @@ from gpu_triage.read.host.nfs import HOST_NFS
 from gpu_triage.read.host.services import FABRIC_MANAGER, HOST_SERVICES, has_switches, in_cgroup, sees_processes
 from gpu_triage.read.host.textfile import TEXTFILE
 from gpu_triage.read.metrics.contract import AnyCollector, HostCollector, HostRound, runs
-from gpu_triage.read.metrics.metric import Sample, Tier, host_info
+from gpu_triage.read.metrics.metric import Tier, host_info
+from gpu_triage.read.metrics.rendering import each
 from gpu_triage.read.processes.cgroup_limits import hides_cgroups
 from gpu_triage.read.processes.facts import names_are_host_pids, sees_every_process
 from gpu_triage.read.processes.locality import PROCESS_MEMORY_LOCALITY
@@ -42,7 +42,6 @@ NO_PERMISSION: Final = "no_permission"
 OTHER_PID_NAMESPACE: Final = "other_pid_namespace"
 
 GPU_EXPORTER_DEGRADED_INFO = host_info(
-    "gpu_exporter_degraded_info",
     "A feature limited by a missing permission, mount, namespace or kernel right over the firmware; the log has the "
     "fix. Feature package, reason replaced: the exporter's package was removed or upgraded. Absent otherwise.",
     labels=("feature", "reason"),
@@ -55,7 +54,7 @@ class Limitation:
     feature: str
     # ``no_permission``, ``missing``, ``hidden`` (hidepid), ``other_pid_namespace``, ``other_cgroup_namespace``,
     # ``other_network_namespace``, ``firmware_first``, ``io_error``, or ``excluded`` for a metric.
-    reason: str
+    reason: Annotated[str, GPU_EXPORTER_DEGRADED_INFO]
     remedy: str  # consequence and fix, for the log
 
 
@@ -75,11 +74,10 @@ class AccessReader:
     def read(self, round_: HostRound) -> tuple[Limitation, ...]:
         """Return the features that are limited. Never raises; what cannot be determined is not reported as lacking."""
         view = _View(round_.machine, self._config)
-        probed = ((each, each.reason(view)) for each in PROBES if each.wanted(self._config))
         limited = (
-            Limitation(each.feature, reason, each.remedy.format(machine=view.machine, config=view.config))
-            for each, reason in probed
-            if reason is not None
+            Limitation(probe.feature, reason, probe.remedy.format(machine=view.machine, config=view.config))
+            for probe in PROBES
+            if probe.wanted(self._config) and (reason := probe.reason(view)) is not None
         )
         excluded = (Limitation(name, "excluded", _EXCLUDED_REMEDY) for name in needed_but_excluded(self._config))
         replaced = (_REPLACED,) if identity_of(_PACKAGE) != self._package else ()
@@ -112,11 +110,8 @@ class _View:
 
 
 def _pci_bus(view: _View) -> str | None:
-    try:
-        files.read_names(view.sysfs / "bus" / "pci" / "devices")
-    except HostReadFailed as failed:
-        return failed.reason
-    return None
+    refusal = files.refusal(view.sysfs / "bus" / "pci" / "devices")
+    return None if refusal == files.MISSING else refusal
 
 
 def _host_pressure(view: _View) -> str | None:
@@ -194,12 +189,12 @@ def _of(collector: AnyCollector, reason: Callable[[_View], str | None], remedy: 
 
 
 def _root(name: str) -> Probe:
-    remedy = f"are not visible: mount the host's {name} at {{machine.{name}}}, or correct --path.{name}"
-
-    def reason(view: _View) -> str | None:
-        return None if files.is_mounted(getattr(view, name)) else files.MISSING
-
-    return Probe(name, lambda _config: True, reason, f"{files.SHOWS[name]} {remedy}")
+    return Probe(
+        name,
+        lambda _config: True,
+        lambda view: None if files.is_mounted(getattr(view.machine, name)) else files.MISSING,
+        f"{files.SHOWS[name]} are not visible: mount the host's {name} at {{machine.{name}}}, or correct --path.{name}",
+    )
 
 
 PROBES: Final = (
@@ -305,17 +300,11 @@ PROBES: Final = (
 )
 
 
-def render(reading: tuple[Limitation, ...]) -> Iterator[Sample]:
-    for limitation in reading:
-        yield GPU_EXPORTER_DEGRADED_INFO.sample(1, limitation.feature, limitation.reason)
-
-
 ACCESS = HostCollector(
-    name="access",
     about="features that lack a permission",
     tier=Tier.SLOW,
     reader=lambda config: AccessReader(config).read,
-    render=render,
+    render=each("feature"),
     # It accesses mounts, and folders on disks that may hang.
     own_lane=True,
 )

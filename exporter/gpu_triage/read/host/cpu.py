@@ -17,7 +17,7 @@ from typing import Annotated, Final, NamedTuple
 from gpu_triage.driver.kernel import files
 from gpu_triage.driver.kernel.numa import read_numa_nodes
 from gpu_triage.driver.kernel.procfs import KINDS, RESOURCES, parse_pressure
-from gpu_triage.read.metrics.contract import HostCollector, HostRound
+from gpu_triage.read.metrics.contract import HostCollector, HostRound, known
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge, host_info
 from gpu_triage.read.metrics.monotone import MonotoneCounters
 from gpu_triage.read.metrics.rendering import Each
@@ -36,12 +36,10 @@ _ALWAYS_BUSY_RATIO = 0.9
 """Busy share since boot (at least an hour) from which a CPU counts as polling, which is unrelated to jobs."""
 _ALWAYS_SECONDS = 3600
 _SET_APART = ("isolated", "nohz_full")
-_NO_CPUS = "(null)"
 _BUSY_RATIO = 0.5
 """Minimum busy share for a CPU's clock to be meaningful: idle CPUs clock down."""
 
 GPU_HOST_CPU_SECONDS_TOTAL = host_counter(
-    "gpu_host_cpu_seconds_total",
     "CPU time of the NUMA node since boot by mode, summed over its CPUs, including those now offline; guests are part "
     "of user and nice.",
     labels={"numa_node": ANY, "mode": MODES},
@@ -50,36 +48,27 @@ GPU_HOST_CPU_SECONDS_TOTAL = host_counter(
 _node_gauge = partial(host_gauge, labels=("numa_node",))
 
 GPU_HOST_CPU_BUSIEST_RATIO = _node_gauge(
-    "gpu_host_cpu_busiest_ratio",
     "Share of the last interval for which the busiest CPU of the NUMA node was neither idle nor in iowait, 0-1: at "
     "1, a single thread is the limit. Without CPUs that are set apart (isolated, nohz_full) or always busy (nine "
     "tenths of the time since boot).",
     source="/proc/stat; /sys/devices/system/cpu/{isolated,nohz_full}",
 )
 GPU_HOST_CPU_SHARED_BUSY_RATIO = _node_gauge(
-    "gpu_host_cpu_shared_busy_ratio",
     "Share of the last interval for which the other CPUs of the NUMA node, which jobs share, were busy, 0-1; absent if "
     "none is set apart or always busy.",
     source="as gpu_host_cpu_busiest_ratio",
 )
 GPU_HOST_CPU_BUSIEST_FREQUENCY_RATIO = _node_gauge(
-    "gpu_host_cpu_busiest_frequency_ratio",
     "Current clock of that busiest CPU over its highest, 0-1; absent while it was busy for less than half of the "
     "interval, and without cpufreq, as on most virtual machines.",
     source="cpufreq/policy*/{scaling_cur_freq,cpuinfo_max_freq}",
 )
-GPU_HOST_CPUS = _node_gauge(
-    "gpu_host_cpus", "Online CPUs of the NUMA node.", source="/proc/stat, by /sys/devices/system/node"
-)
+GPU_HOST_CPUS = _node_gauge("Online CPUs of the NUMA node.", source="/proc/stat, by /sys/devices/system/node")
 GPU_HOST_LOAD1 = host_gauge(
-    "gpu_host_load1", "Tasks that run, are runnable or wait for I/O, averaged over a minute.", source="/proc/loadavg"
+    "Tasks that run, are runnable or wait for I/O, averaged over a minute.", source="/proc/loadavg"
 )
-GPU_HOST_PROCESSES_BLOCKED = host_gauge(
-    "gpu_host_processes_blocked", "Tasks that currently wait for I/O.", source="/proc/stat procs_blocked"
-)
-GPU_HOST_CONTEXT_SWITCHES_TOTAL = host_counter(
-    "gpu_host_context_switches_total", "Context switches of all CPUs since boot.", source="/proc/stat ctxt"
-)
+GPU_HOST_PROCESSES_BLOCKED = host_gauge("Tasks that currently wait for I/O.", source="/proc/stat procs_blocked")
+GPU_HOST_CONTEXT_SWITCHES_TOTAL = host_counter("Context switches of all CPUs since boot.", source="/proc/stat ctxt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +101,10 @@ class Stat(NamedTuple):
 
 class HostCpuReader:
     def __init__(self) -> None:
-        self._counters: MonotoneCounters[int] = MonotoneCounters()
-        self._switches: MonotoneCounters[str] = MonotoneCounters()
+        self._counters = MonotoneCounters()
         self._node_of: dict[int, int] = {}
         self._counted: dict[int, tuple[int, ...]] = {}
         self._last: dict[int, tuple[int, ...]] = {}
-        self._frequencies = CpuFrequencies()
 
     def read(self, round_: HostRound) -> HostCpuReading:
         """Read CPUs and load. Source: ``/proc/stat``, ``/proc/loadavg`` and ``/sys/devices/system/node``."""
@@ -127,12 +114,8 @@ class HostCpuReader:
         stat = inquiry.need(procfs / "stat", parse_stat)
         self._place(stat.ticks, inquiry.ask(partial(read_numa_nodes, sysfs)))
         inquiry.finish()
-        return HostCpuReading(
-            nodes=self._nodes(stat.ticks, sysfs),
-            load1=load1,
-            processes_blocked=stat.processes_blocked,
-            context_switches=self._switches.known("ctxt", stat.context_switches),
-        )
+        nodes = self._nodes(stat.ticks, sysfs)
+        return self._counters.continued(HostCpuReading(nodes, load1, stat.processes_blocked, stat.context_switches))
 
     def _nodes(self, ticks: Mapping[int, tuple[int, ...]], sysfs: Path) -> tuple[NodeCpu, ...]:
         # If a CPU comes online later, subtract its initial count, which would look like work of a single interval.
@@ -141,11 +124,7 @@ class HostCpuReader:
             for cpu, values in ticks.items()
             if cpu in self._node_of
         }
-        ratios = {
-            cpu: ratio
-            for cpu, now in online.items()
-            if cpu in self._last and (ratio := busy_ratio(self._last[cpu], now)) is not None
-        }
+        ratios = known({cpu: busy_ratio(self._last[cpu], now) for cpu, now in online.items() if cpu in self._last})
         self._last = online
         self._counted.update(online)
         members: dict[int, list[int]] = {}
@@ -169,7 +148,7 @@ class HostCpuReader:
             cpus=sum(cpu in self._last for cpu in cpus),
             seconds={mode: ticks / hertz for mode, ticks in zip(MODES, total, strict=False)},
             busiest_ratio=None if busiest is None else shared[busiest],
-            busiest_frequency_ratio=self._frequencies.ratio(sysfs, busiest) if busiest is not None and busy else None,
+            busiest_frequency_ratio=clock_ratio(sysfs, busiest) if busiest is not None and busy else None,
             shared_busy_ratio=sum(shared.values()) / len(shared) if 0 < len(shared) < len(measured) else None,
         )
 
@@ -207,9 +186,8 @@ def _cpus_set_apart(sysfs: Path) -> frozenset[int]:
     """CPUs excluded from normal scheduling: ``isolcpus=``, ``nohz_full=`` and isolated cpusets."""
     found: frozenset[int] = frozenset()
     for name in _SET_APART:
-        text = files.text_of(sysfs / "devices" / "system" / "cpu" / name).strip()
-        with suppress(ValueError):
-            found |= files.parse_cpu_list("" if text == _NO_CPUS else text)
+        with suppress(ValueError):  # (null), on kernels without nohz_full=
+            found |= files.parse_cpu_list(files.text_of(sysfs / "devices" / "system" / "cpu" / name))
     return found
 
 
@@ -240,7 +218,7 @@ def parse_load1(text: str) -> float:
     return float(match[1])
 
 
-HOST_CPU = HostCollector("host_cpu", "CPU time per NUMA node, load", Tier.MEDIUM, lambda _config: HostCpuReader().read)
+HOST_CPU = HostCollector("CPU time per NUMA node, load", Tier.MEDIUM, lambda _config: HostCpuReader().read)
 
 _WORD: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _THROTTLES, _THROTTLED = "package_throttle_count", "package_throttle_total_time_ms"
@@ -249,14 +227,12 @@ SLOW_CLOCK_SOURCES: Final = frozenset({"hpet", "acpi_pm", "jiffies", "pit", "ref
 """x86 clock sources the kernel falls back to if it considers the TSC unreliable."""
 
 GPU_HOST_CPU_GOVERNOR_POLICIES = host_gauge(
-    "gpu_host_cpu_governor_policies",
     "Groups of CPUs that share a clock (usually one per CPU), by governor. Absent without cpufreq, as on most "
     "virtual machines.",
     labels=("governor",),
     source="/sys/devices/system/cpu/cpufreq/policy*/scaling_governor",
 )
 GPU_HOST_CLOCK_SOURCE_INFO = host_info(
-    "gpu_host_clock_source_info",
     "The kernel's clock source. With hpet, acpi_pm and jiffies, each reading costs a system call and a microsecond "
     "or more.",
     labels=("clock_source",),
@@ -265,13 +241,11 @@ GPU_HOST_CLOCK_SOURCE_INFO = host_info(
 _heat_counter = partial(host_counter, labels=("numa_node",), default_samples=lambda sample: sample.value > 0)
 
 GPU_HOST_CPU_THROTTLES_TOTAL = _heat_counter(
-    "gpu_host_cpu_throttles_total",
     "How often the NUMA node's processor lowered its clock because it or the host was too hot. Intel only. Absent "
     "while 0, except in profile full.",
     source="/sys/devices/system/cpu/cpu*/thermal_throttle/package_throttle_count",
 )
 GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL = _heat_counter(
-    "gpu_host_cpu_throttled_seconds_total",
     "Time for which the NUMA node's processor had lowered its clock for heat, added when it ends. Intel only, since "
     "Linux 5.6. Absent while 0, except in profile full.",
     source="/sys/devices/system/cpu/cpu*/thermal_throttle/package_throttle_total_time_ms",
@@ -289,68 +263,37 @@ class HostCpuSettingsReading:
 
 
 _POLICY: Final = re.compile(r"policy[0-9]{1,5}")
-_NUMBER: Final = re.compile(r"\b[0-9]{1,5}\b")
 
 
-def policies(sysfs: Path) -> list[Path]:
-    """Folders of the cpufreq policies (groups of CPUs that share a clock, usually one per CPU); empty without."""
-    root = sysfs / "devices" / "system" / "cpu" / "cpufreq"
-    return [root / name for name in files.names_in(root) if _POLICY.fullmatch(name)][: files.MAX_CPUS]
+def clock_ratio(sysfs: Path, cpu: int) -> float | None:
+    """Current clock of a CPU over its highest, 0-1; None without cpufreq."""
+    policy = sysfs / f"devices/system/cpu/cpu{cpu}/cpufreq"  # a link to the policy that the CPU is in
+    now, most = (files.if_readable(files.read_int, policy / name) for name in ("scaling_cur_freq", "cpuinfo_max_freq"))
+    # If the reported maximum excludes boost, a CPU may exceed it.
+    return min(1.0, now / most) if now is not None and most is not None and now > 0 and most > 0 else None
 
 
-class CpuFrequencies:
-    """Reads CPU clocks; caches the policy of each CPU, which does not change while the host runs."""
-
-    def __init__(self) -> None:
-        self._policy_of: Mapping[int, Path] | None = None
-
-    def ratio(self, sysfs: Path, cpu: int) -> float | None:
-        if self._policy_of is None:
-            self._policy_of = {
-                int(each): policy
-                for policy in policies(sysfs)
-                for each in _NUMBER.findall(files.text_of(policy / "related_cpus"))
-            }
-        policy = self._policy_of.get(cpu)
-        if policy is None:
-            return None
-        now, most = (
-            files.if_readable(files.read_int, policy / name) for name in ("scaling_cur_freq", "cpuinfo_max_freq")
-        )
-        # If the reported maximum excludes boost, a CPU may exceed it.
-        return min(1.0, now / most) if now is not None and most is not None and now > 0 and most > 0 else None
+def read_host_cpu_settings(counters: MonotoneCounters, round_: HostRound) -> HostCpuSettingsReading:
+    sysfs = round_.machine.sysfs
+    inquiry = files.HostInquiry(round_.failures, sysfs)
+    clock_source = inquiry.parse(sysfs / "devices/system/clocksource/clocksource0/current_clocksource", _word)
+    cpufreq = sysfs / "devices/system/cpu/cpufreq"
+    policies = [name for name in files.names_in(cpufreq) if _POLICY.fullmatch(name)][: files.MAX_CPUS]
+    governors = Counter(filter(None, (inquiry.parse(cpufreq / name / "scaling_governor", _word) for name in policies)))
+    nodes = inquiry.ask(lambda: read_numa_nodes(sysfs) or {0: frozenset({0})}, aside=True) or {}
+    throttles, milliseconds = (_counts_of_packages(inquiry, sysfs, nodes, name) for name in (_THROTTLES, _THROTTLED))
+    inquiry.finish()
+    seconds = {node: count / 1000 for node, count in milliseconds.items()}
+    return counters.continued(HostCpuSettingsReading(dict(governors.most_common()), clock_source, throttles, seconds))
 
 
-class HostCpuSettingsReader:
-    def __init__(self) -> None:
-        self._counters: MonotoneCounters[tuple[str, str]] = MonotoneCounters()
-
-    def read(self, round_: HostRound) -> HostCpuSettingsReading:
-        sysfs = round_.machine.sysfs
-        inquiry = files.HostInquiry(round_.failures, sysfs)
-        clock_source = inquiry.parse(sysfs / "devices/system/clocksource/clocksource0/current_clocksource", _word)
-        governors = Counter(filter(None, (inquiry.parse(each / "scaling_governor", _word) for each in policies(sysfs))))
-        nodes = inquiry.ask(lambda: read_numa_nodes(sysfs) or {0: frozenset({0})}, aside=True) or {}
-        throttles, milliseconds = (self._counts(inquiry, sysfs, nodes, name) for name in (_THROTTLES, _THROTTLED))
-        inquiry.finish()
-        return HostCpuSettingsReading(
-            governors=dict(governors.most_common()),
-            clock_source=clock_source,
-            throttles=throttles,
-            throttled_seconds={node: count / 1000 for node, count in milliseconds.items()},
-        )
-
-    def _counts(
-        self, inquiry: files.HostInquiry, sysfs: Path, nodes: Mapping[int, frozenset[int]], name: str
-    ) -> dict[str, int]:
-        """Read a counter of each node's processor package; each CPU of a package shows the same value."""
-        counts: dict[str, int] = {}
-        for node, cpus in nodes.items():
-            path = sysfs / f"devices/system/cpu/cpu{min(cpus)}/thermal_throttle" / name
-            count = inquiry.ask(partial(files.read_int, path), aside=True)
-            if count is not None:
-                counts[str(node)] = self._counters.published((str(node), name), count)
-        return counts
+def _counts_of_packages(
+    inquiry: files.HostInquiry, sysfs: Path, nodes: Mapping[int, frozenset[int]], name: str
+) -> dict[str, int]:
+    """Read a counter of each node's processor package; each CPU of a package shows the same value."""
+    cpu_of = {str(node): sysfs / f"devices/system/cpu/cpu{min(cpus)}" for node, cpus in nodes.items()}
+    paths = {node: cpu / "thermal_throttle" / name for node, cpu in cpu_of.items()}
+    return known({node: inquiry.ask(partial(files.read_int, path), aside=True) for node, path in paths.items()})
 
 
 def _word(text: str) -> str:
@@ -360,14 +303,12 @@ def _word(text: str) -> str:
 
 
 HOST_CPU_SETTINGS = HostCollector(
-    name="host_cpu_settings",
     about="CPU governor, clock source, and CPU thermal throttling",
     tier=Tier.SLOW,
-    reader=lambda _config: HostCpuSettingsReader().read,
+    reader=lambda _config: partial(read_host_cpu_settings, MonotoneCounters()),
 )
 
 GPU_HOST_PRESSURE_SECONDS_TOTAL = host_counter(
-    "gpu_host_pressure_seconds_total",
     "Time since boot for which at least one (some) or all (full) active tasks waited for the resource; absent on "
     "kernels without PSI. CPU has no full.",
     labels={"resource": RESOURCES, "kind": KINDS},
@@ -377,27 +318,20 @@ GPU_HOST_PRESSURE_SECONDS_TOTAL = host_counter(
 
 @dataclass(frozen=True, slots=True)
 class HostPressureReading:
-    cpu: Annotated[Mapping[str, float] | None, GPU_HOST_PRESSURE_SECONDS_TOTAL, "cpu"]
-    io: Annotated[Mapping[str, float] | None, GPU_HOST_PRESSURE_SECONDS_TOTAL, "io"]
-    memory: Annotated[Mapping[str, float] | None, GPU_HOST_PRESSURE_SECONDS_TOTAL, "memory"]
+    seconds: Annotated[Mapping[tuple[str, str], float], GPU_HOST_PRESSURE_SECONDS_TOTAL]
 
 
-class HostPressureReader:
-    def __init__(self) -> None:
-        self._counters: MonotoneCounters[str] = MonotoneCounters()
-
-    def read(self, round_: HostRound) -> HostPressureReading:
-        procfs = round_.machine.procfs
-        inquiry = files.HostInquiry(round_.failures, procfs)
-        readings = {resource: inquiry.parse(procfs / "pressure" / resource, parse_pressure) for resource in RESOURCES}
-        inquiry.finish()
-        if readings["cpu"]:
-            # Since 5.13 the kernel also prints "full" for the host's CPUs, always 0 and documented as undefined.
-            readings["cpu"] = {kind: seconds for kind, seconds in readings["cpu"].items() if kind == "some"}
-        published = self._counters.published_seconds
-        return HostPressureReading(**{resource: published(resource, each) for resource, each in readings.items()})
+def read_host_pressure(counters: MonotoneCounters, round_: HostRound) -> HostPressureReading:
+    procfs = round_.machine.procfs
+    inquiry = files.HostInquiry(round_.failures, procfs)
+    stalls = {resource: inquiry.parse(procfs / "pressure" / resource, parse_pressure) for resource in RESOURCES}
+    inquiry.finish()
+    seconds = {(resource, kind): each for resource, of in known(stalls).items() for kind, each in of.items()}
+    # Since 5.13 the kernel also prints "full" for the host's CPUs, always 0 and documented as undefined.
+    seconds.pop(("cpu", "full"), None)
+    return counters.continued(HostPressureReading(seconds))
 
 
 HOST_PRESSURE = HostCollector(
-    "host_pressure", "pressure stall information", Tier.MEDIUM, lambda _config: HostPressureReader().read
+    "pressure stall information", Tier.MEDIUM, lambda _config: partial(read_host_pressure, MonotoneCounters())
 )

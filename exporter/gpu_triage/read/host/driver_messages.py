@@ -8,10 +8,10 @@ resource manager have no colon after ``NVRM`` in 515 to 525.
 """
 
 import re
-from typing import Final, NamedTuple
+from typing import Final
 
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
-from gpu_triage.read.host.kernel_messages import ProblemKind, cut, messages
+from gpu_triage.read.host.kernel_messages import HostMessage, ProblemKind, cut, messages
 
 MARKERS: Final = (
     *("NVRM", "nvidia-nvswitch", "nvidia-nvlink", "nvidia-peermem"),
@@ -37,24 +37,6 @@ SENTENCES: Final = ("NVRM: API mismatch:", "NVRM: The NVIDIA ", "NVRM: This PCI 
 
 LOADING_SECONDS: Final = 60.0
 """Maximum time to load the driver, from the first GPU probed to the message that it is loaded."""
-
-
-class DriverMessage(NamedTuple):
-    """One parsed message; "" for what it does not contain.
-
-    The number is the driver's, not always the GPU's index; the detail is versions, a code, a count or a driver.
-    """
-
-    trouble: ProblemKind
-    address: str = ""
-    number: str = ""
-    detail: str = ""
-
-    @property
-    def subject(self) -> str:
-        """What the message is about, in a few words; "" if the message does not name it."""
-        gpu = self.address or (f"GPU {self.number}" if self.number else "")
-        return cut(gpu or self.detail)
 
 
 _ADDRESS: Final = r"(?P<address>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
@@ -129,10 +111,10 @@ _MESSAGES: Final = messages(
         ProblemKind.PEERMEM_ERROR: r"nvidia-peermem \w{1,60}:\d{1,6} ERROR (?P<detail>.{1,200})",
     }
 )
-"""Groups are what a DriverMessage has, or versions, named after what has them."""
+"""Groups are the address or number of a GPU, a detail, or versions, named after what has them."""
 
 
-def parse_driver_message(text: str) -> DriverMessage | None:
+def parse_driver_message(text: str) -> HostMessage | None:
     """Parse a failure message of NVIDIA's modules; None for any other message, including Xids and SXids."""
     if _BEGINNING.match(text) is None:
         return None
@@ -145,6 +127,8 @@ def parse_driver_message(text: str) -> DriverMessage | None:
             said = {name: text for name, text in match.groupdict().items() if text is not None}
             address, number, detail = (said.pop(name, "") for name in ("address", "number", "detail"))
             versions = ", ".join(f"{name.replace('_', ' ')} {version}" for name, version in said.items())
+            detail = detail.replace(" @ 0x", " at 0x") or versions
             bus_id = normalize_bus_id(address if "." in address else f"{address}.0") if address else ""
-            return DriverMessage(trouble, bus_id, number, detail.replace(" @ 0x", " at 0x") or versions)
+            gpu = bus_id or (f"GPU {number}" if number else "")
+            return HostMessage(trouble, cut(gpu or detail), address=bus_id, detail=detail)
     return None

@@ -3,66 +3,53 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
 from gpu_triage.driver.kernel.files import HostInquiry, names_in, parse_count, read_names, text_of
-from gpu_triage.driver.kernel.numa import gpu_memory_nodes, node_numbers, read_node_memory, read_node_misses
-from gpu_triage.read.metrics.contract import HostCollector, HostRound, known
+from gpu_triage.driver.kernel.numa import gpu_memory_nodes, node_folder, node_numbers
+from gpu_triage.read.metrics.contract import HostCollector, HostRound
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge, no_sample
 from gpu_triage.read.metrics.monotone import MonotoneCounters
 
 _BYTES_PER_KIBIBYTE = 1024
+_BYTES_PER_PAGE = os.sysconf("SC_PAGE_SIZE")  # 4 KiB on x86, 64 KiB on many ARM servers
 _MOST_NODES = 64
 """Maximum NUMA nodes published: a GB200 has one per possible GPU instance."""
-_MEMINFO = frozenset({"MemTotal", "MemAvailable", "SwapTotal", "SwapFree"})
-_VMSTAT = frozenset({"pswpin", "pswpout", "pgmajfault"})
+_MEMINFO = dict.fromkeys(("MemTotal", "MemAvailable", "SwapTotal", "SwapFree"), _BYTES_PER_KIBIBYTE)
+_OF_NODE = dict.fromkeys(("MemTotal", "MemFree"), _BYTES_PER_KIBIBYTE)
+_VMSTAT = {"pswpin": _BYTES_PER_PAGE, "pswpout": _BYTES_PER_PAGE, "pgmajfault": 1}
+_NUMASTAT = {"numa_miss": _BYTES_PER_PAGE}
 
 GPU_HOST_MEMORY_TOTAL_BYTES = host_gauge(
-    "gpu_host_memory_total_bytes",
-    "Memory available to the kernel, without that of GPUs (gpu_memory_os_managed).",
-    source="/proc/meminfo MemTotal",
+    "Memory available to the kernel, without that of GPUs (gpu_memory_os_managed).", source="/proc/meminfo MemTotal"
 )
 GPU_HOST_MEMORY_AVAILABLE_BYTES = host_gauge(
-    "gpu_host_memory_available_bytes",
     "Memory available to new work without swapping, by the kernel's estimate, without free memory of GPUs.",
     source="/proc/meminfo MemAvailable",
 )
-GPU_HOST_SWAP_TOTAL_BYTES = host_gauge(
-    "gpu_host_swap_total_bytes", "Swap space; 0 without swap.", source="/proc/meminfo SwapTotal"
-)
-GPU_HOST_SWAP_USED_BYTES = host_gauge(
-    "gpu_host_swap_used_bytes", "Swap space in use.", source="/proc/meminfo SwapTotal - SwapFree"
-)
-GPU_HOST_SWAP_IN_BYTES_TOTAL = host_counter(
-    "gpu_host_swap_in_bytes_total", "Bytes read back from swap since boot.", source="/proc/vmstat pswpin"
-)
-GPU_HOST_SWAP_OUT_BYTES_TOTAL = host_counter(
-    "gpu_host_swap_out_bytes_total", "Bytes written to swap since boot.", source="/proc/vmstat pswpout"
-)
+GPU_HOST_SWAP_TOTAL_BYTES = host_gauge("Swap space; 0 without swap.", source="/proc/meminfo SwapTotal")
+GPU_HOST_SWAP_USED_BYTES = host_gauge("Swap space in use.", source="/proc/meminfo SwapTotal - SwapFree")
+GPU_HOST_SWAP_IN_BYTES_TOTAL = host_counter("Bytes read back from swap since boot.", source="/proc/vmstat pswpin")
+GPU_HOST_SWAP_OUT_BYTES_TOTAL = host_counter("Bytes written to swap since boot.", source="/proc/vmstat pswpout")
 GPU_HOST_MAJOR_FAULTS_TOTAL = host_counter(
-    "gpu_host_major_faults_total",
-    "Page faults since boot that had to wait for storage.",
-    source="/proc/vmstat pgmajfault",
+    "Page faults since boot that had to wait for storage.", source="/proc/vmstat pgmajfault"
 )
 _node_gauge = partial(host_gauge, labels=("numa_node",), default_samples=no_sample)
 
 GPU_HOST_NUMA_MEMORY_TOTAL_BYTES = _node_gauge(
-    "gpu_host_numa_memory_total_bytes",
     "Memory of the NUMA node, including nodes without CPUs (GPUs, CXL). Only in profile full; absent on hosts with one "
     "node.",
     source="/sys/devices/system/node/node*/meminfo MemTotal",
 )
 GPU_HOST_NUMA_MEMORY_FREE_BYTES = _node_gauge(
-    "gpu_host_numa_memory_free_bytes",
     "Memory of the NUMA node unused even by the page cache. Only in profile full; absent on hosts with one node.",
     source="/sys/devices/system/node/node*/meminfo MemFree",
 )
 GPU_HOST_NUMA_MISS_BYTES_TOTAL = host_counter(
-    "gpu_host_numa_miss_bytes_total",
     "Memory that processes got from this NUMA node because the requested one had none left. Only in profile full; "
     "absent on hosts with one node.",
     labels=("numa_node",),
@@ -85,59 +72,53 @@ class HostMemoryReading:
     node_miss_bytes: Annotated[Mapping[str, int], GPU_HOST_NUMA_MISS_BYTES_TOTAL] = field(default_factory=dict)
 
 
-class HostMemoryReader:
-    """Reads memory; keeps counters monotonic, as they may drop while a CPU goes offline."""
-
-    def __init__(self) -> None:
-        self._counters: MonotoneCounters[str] = MonotoneCounters()
-
-    def read(self, round_: HostRound) -> HostMemoryReading:
-        inquiry, published = HostInquiry(round_.failures), self._counters.published
-        procfs, sysfs = round_.machine.procfs, round_.machine.sysfs
-        vmstat = inquiry.parse(procfs / "vmstat", partial(parse_values, names=_VMSTAT), required=True) or {}
-        meminfo = inquiry.need(procfs / "meminfo", partial(parse_values, names=_MEMINFO, unit="kB"))
-        of_gpus = inquiry.ask(lambda: _memory_of_gpus(sysfs)) or {}
-        nodes = inquiry.ask(lambda: node_numbers(sysfs)) or ()
-        shown = nodes[:_MOST_NODES] if len(nodes) > 1 else ()
-        memory = {str(node): inquiry.ask(partial(read_node_memory, sysfs, node)) or {} for node in shown}
-        missed = {str(node): inquiry.ask(partial(read_node_misses, sysfs, node)) for node in shown}
-        inquiry.finish()
-        memory_bytes = {name: kibibytes * _BYTES_PER_KIBIBYTE for name, kibibytes in meminfo.items()}
-        # vmstat counts in pages of this kernel: 4 KiB on x86, 64 KiB on many ARM servers.
-        page_bytes = os.sysconf("SC_PAGE_SIZE")
-        counts = {name: published(name, count) for name, count in vmstat.items()}
-        return HostMemoryReading(
-            total_bytes=_difference(memory_bytes.get("MemTotal"), of_gpus.get("MemTotal", 0)),
-            available_bytes=_difference(memory_bytes.get("MemAvailable"), of_gpus.get("MemFree", 0)),
-            swap_total_bytes=memory_bytes.get("SwapTotal"),
-            swap_used_bytes=_difference(memory_bytes.get("SwapTotal"), memory_bytes.get("SwapFree")),
-            swap_in_bytes=counts["pswpin"] * page_bytes if "pswpin" in counts else None,
-            swap_out_bytes=counts["pswpout"] * page_bytes if "pswpout" in counts else None,
-            major_faults=counts.get("pgmajfault"),
-            node_total_bytes={node: found["MemTotal"] for node, found in memory.items() if "MemTotal" in found},
-            node_free_bytes={node: found["MemFree"] for node, found in memory.items() if "MemFree" in found},
-            node_miss_bytes={
-                node: published(f"misses of node {node}", pages) * page_bytes for node, pages in known(missed).items()
-            },
-        )
+def read_host_memory(counters: MonotoneCounters, round_: HostRound) -> HostMemoryReading:
+    """Read memory; its counters stay monotonic, as they may drop while a CPU goes offline."""
+    inquiry, procfs, sysfs = HostInquiry(round_.failures), round_.machine.procfs, round_.machine.sysfs
+    vmstat = inquiry.parse(procfs / "vmstat", partial(parse_values, scales=_VMSTAT), required=True) or {}
+    host = inquiry.need(procfs / "meminfo", partial(parse_values, scales=_MEMINFO, unit="kB"))
+    numbers = inquiry.ask(lambda: node_numbers(sysfs)) or ()
+    nodes = {node: _read_node(inquiry, sysfs, node) for node in numbers} if len(numbers) > 1 else {}
+    of_gpus: Counter[str] = Counter()
+    for node in inquiry.ask(lambda: gpu_memory_nodes(sysfs)) or ():
+        of_gpus.update(nodes.get(node, {}))
+    inquiry.finish()
+    shown = [(str(node), nodes[node]) for node in sorted(nodes)[:_MOST_NODES]]
+    reading = HostMemoryReading(
+        total_bytes=_difference(host.get("MemTotal"), of_gpus["MemTotal"]),
+        available_bytes=_difference(host.get("MemAvailable"), of_gpus["MemFree"]),
+        swap_total_bytes=host.get("SwapTotal"),
+        swap_used_bytes=_difference(host.get("SwapTotal"), host.get("SwapFree")),
+        swap_in_bytes=vmstat.get("pswpin"),
+        swap_out_bytes=vmstat.get("pswpout"),
+        major_faults=vmstat.get("pgmajfault"),
+        node_total_bytes={node: found["MemTotal"] for node, found in shown if "MemTotal" in found},
+        node_free_bytes={node: found["MemFree"] for node, found in shown if "MemFree" in found},
+        node_miss_bytes={node: found["numa_miss"] for node, found in shown if "numa_miss" in found},
+    )
+    return counters.continued(reading)
 
 
-def _memory_of_gpus(sysfs: Path) -> Mapping[str, int]:
-    found: Counter[str] = Counter()
-    for node in gpu_memory_nodes(sysfs):
-        found.update(read_node_memory(sysfs, node))
-    return found
+def _read_node(inquiry: HostInquiry, sysfs: Path, node: int) -> dict[str, int]:
+    """Bytes of memory of a NUMA node, and of what was intended for another one (``numa_miss``)."""
+    folder = node_folder(sysfs, node)
+    of_node = partial(parse_values, scales=_OF_NODE, unit="kB", before=f"Node {node} ")
+    memory = inquiry.parse(folder / "meminfo", of_node) or {}
+    return memory | (inquiry.parse(folder / "numastat", partial(parse_values, scales=_NUMASTAT)) or {})
 
 
-def parse_values(text: str, names: Collection[str], unit: str = "") -> dict[str, int]:
-    """Parse the values with these names, of lines like ``MemTotal:  263842796 kB`` or, without a unit, ``pswpin 3``."""
+def parse_values(text: str, scales: Mapping[str, int], unit: str = "", before: str = "") -> dict[str, int]:
+    """Parse lines like ``MemTotal:  263842796 kB`` or, without a unit, ``pswpin 3``; all may begin with text `before`.
+
+    `scales` has the names of the values, and by what each is multiplied.
+    """
     found: dict[str, int] = {}
     for line in text.split("\n"):
-        name, _, value = line.replace(":", " ", 1).partition(" ")
-        if name in names:
+        name, _, value = line.removeprefix(before).replace(":", " ", 1).partition(" ")
+        if name in scales:
             if not value.endswith(unit):
                 raise ValueError(f"{line[:80]!r} is not in {unit}")
-            found[name] = parse_count(value.removesuffix(unit).strip())
+            found[name] = parse_count(value.removesuffix(unit).strip()) * scales[name]
     if not found:
         raise ValueError("none of the lines that every kernel has")
     return found
@@ -149,7 +130,7 @@ def _difference(whole: int | None, part: int | None) -> int | None:
 
 
 HOST_MEMORY = HostCollector(
-    "host_memory", "memory, swap and paging", Tier.MEDIUM, lambda _config: HostMemoryReader().read
+    "memory, swap and paging", Tier.MEDIUM, lambda _config: partial(read_host_memory, MonotoneCounters())
 )
 
 
@@ -159,14 +140,12 @@ _DIMM: Final = re.compile(r"(dimm|rank)([0-9]{1,3})")
 _SEVERITIES: Final = {"corrected": "ce", "uncorrected": "ue"}
 
 GPU_HOST_EDAC_ERRORS_TOTAL = host_counter(
-    "gpu_host_edac_errors_total",
     "Errors of the host's memory since the driver of its memory controller was loaded, by severity ({severity}). "
     "Absent without ECC memory or EDAC driver.",
     labels={"controller": ANY, "severity": _SEVERITIES},
     source="/sys/devices/system/edac/mc/mc*/{ce,ue}_count",
 )
 GPU_HOST_EDAC_DIMM_ERRORS_TOTAL = host_counter(
-    "gpu_host_edac_dimm_errors_total",
     "The same by DIMM, or by rank if the driver does not know DIMMs. `dimm_label` may match the print next to the "
     "slot. DIMMs without errors are only in profile full.",
     labels={"controller": ANY, "dimm": ANY, "dimm_label": ANY, "severity": _SEVERITIES},
@@ -186,45 +165,35 @@ class HostEdacReading:
     dimms: Annotated[Mapping[tuple[str, str, str, str], int], GPU_HOST_EDAC_DIMM_ERRORS_TOTAL]
 
 
-class HostEdacReader:
-    """Reads error counts; keeps them monotonic, as root can reset them (``reset_counters``)."""
-
-    def __init__(self) -> None:
-        self._counters: MonotoneCounters[tuple[str, str, str]] = MonotoneCounters()
-
-    def read(self, round_: HostRound) -> HostEdacReading:
-        sysfs = round_.machine.sysfs
-        inquiry = HostInquiry(round_.failures, sysfs)
-        root = sysfs / "devices" / "system" / "edac" / "mc"
-        controllers = [name for name in read_names(root) or () if _CONTROLLER.fullmatch(name)]
-        reading = HostEdacReading(
-            controllers={
-                (name, severity): count
-                for name in controllers
-                for severity, count in self._errors(inquiry, root / name, (name, ""), "{}_count")
-            },
-            dimms={
-                (name, dimm, text_of(root / name / dimm / "dimm_label").strip(), severity): count
-                for name in controllers
-                for dimm in _dimms(root / name)
-                for severity, count in self._errors(inquiry, root / name / dimm, (name, dimm), "dimm_{}_count")
-            },
-        )
-        inquiry.finish()
-        return reading
-
-    def _errors(
-        self, inquiry: HostInquiry, folder: Path, controller: tuple[str, str], file: str
-    ) -> Iterator[tuple[str, int]]:
-        """Yield the counts by severity; those that are unreadable are missing."""
-        for severity, kind in _SEVERITIES.items():
-            count = inquiry.parse(folder / file.format(kind), _count)
-            if count is not None:
-                yield severity, self._counters.published((*controller, severity), count)
+def read_host_edac(counters: MonotoneCounters, round_: HostRound) -> HostEdacReading:
+    """Read error counts; they stay monotonic, as root can reset them (``reset_counters``)."""
+    sysfs = round_.machine.sysfs
+    inquiry = HostInquiry(round_.failures, sysfs)
+    root = sysfs / "devices" / "system" / "edac" / "mc"
+    controllers = [name for name in read_names(root) or () if _CONTROLLER.fullmatch(name)]
+    reading = HostEdacReading(
+        controllers={
+            (name, severity): count
+            for name in controllers
+            for severity, count in _errors(inquiry, root / name, "{}_count")
+        },
+        dimms={
+            (name, dimm, text_of(root / name / dimm / "dimm_label").strip(), severity): count
+            for name in controllers
+            for dimm in _dimms(root / name)
+            for severity, count in _errors(inquiry, root / name / dimm, "dimm_{}_count")
+        },
+    )
+    inquiry.finish()
+    return counters.continued(reading)
 
 
-def _count(text: str) -> int:
-    return parse_count(text.strip())
+def _errors(inquiry: HostInquiry, folder: Path, file: str) -> Iterator[tuple[str, int]]:
+    """Yield the counts by severity; those that are unreadable are missing."""
+    for severity, kind in _SEVERITIES.items():
+        count = inquiry.parse(folder / file.format(kind), lambda text: parse_count(text.strip()))
+        if count is not None:
+            yield severity, count
 
 
 def _dimms(controller: Path) -> list[str]:
@@ -233,5 +202,5 @@ def _dimms(controller: Path) -> list[str]:
 
 
 HOST_EDAC = HostCollector(
-    "host_edac", "errors of the host's memory (EDAC)", Tier.SLOW, lambda _config: HostEdacReader().read
+    "errors of the host's memory (EDAC)", Tier.SLOW, lambda _config: partial(read_host_edac, MonotoneCounters())
 )

@@ -27,7 +27,7 @@ from gpu_triage.errors import HostReadFailed
 from gpu_triage.options.config import Config
 from gpu_triage.read.host.network_interfaces import DEFAULTS, is_chosen, line_rate
 from gpu_triage.read.metrics.bounds import MOST_DEVICES, Bound, is_virtual_function
-from gpu_triage.read.metrics.contract import HostCollector, HostRound
+from gpu_triage.read.metrics.contract import HostCollector, HostRound, known
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge, no_sample
 from gpu_triage.read.metrics.monotone import MonotoneCounters
 from gpu_triage.read.metrics.rendering import each
@@ -35,11 +35,11 @@ from gpu_triage.read.metrics.rendering import each
 T = TypeVar("T")
 
 _LINK_ERRORS: Final[Mapping[str, tuple[str, ...]]] = {
-    "symbol_error": ("counters/symbol_error",),
-    "link_error_recovery": ("counters/link_error_recovery",),
-    "receive_error": ("counters/port_rcv_errors",),
-    "local_link_integrity_error": ("counters/local_link_integrity_errors",),
-    "excessive_buffer_overrun": ("counters/excessive_buffer_overrun_errors",),
+    "symbol_error": ("symbol_error",),
+    "link_error_recovery": ("link_error_recovery",),
+    "receive_error": ("port_rcv_errors",),
+    "local_link_integrity_error": ("local_link_integrity_errors",),
+    "excessive_buffer_overrun": ("excessive_buffer_overrun_errors",),
 }
 """Link errors by event, and the files that count them.
 
@@ -49,48 +49,39 @@ maximum, and privileged users can reset them to 0 (``perfquery -R``).
 
 _TIMEOUT: Final = "acknowledgement_timeout"
 _OTHER_EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
-    "transmit_discard": ("counters/port_xmit_discards",),
+    "transmit_discard": ("port_xmit_discards",),
     # For mlx5, bnxt_re, irdma and EFA.
-    _TIMEOUT: ("hw_counters/local_ack_timeout_err", "hw_counters/to_retransmits", "hw_counters/retrans_timeout_events"),
-    "out_of_sequence": ("hw_counters/out_of_sequence", "hw_counters/oos_drop_count"),
-    "packet_sequence_error": ("hw_counters/packet_seq_err", "hw_counters/seq_err_naks_rcvd"),
-    "receiver_not_ready": ("hw_counters/rnr_nak_retry_err", "hw_counters/rnr_naks_rcvd"),
-    "out_of_buffer": ("hw_counters/out_of_buffer",),
+    _TIMEOUT: ("local_ack_timeout_err", "to_retransmits", "retrans_timeout_events"),
+    "out_of_sequence": ("out_of_sequence", "oos_drop_count"),
+    "packet_sequence_error": ("packet_seq_err", "seq_err_naks_rcvd"),
+    "receiver_not_ready": ("rnr_nak_retry_err", "rnr_naks_rcvd"),
+    "out_of_buffer": ("out_of_buffer",),
     # For EFA, bnxt_re and irdma.
-    "retransmission": ("hw_counters/retrans_pkts", "hw_counters/RetransSegs", "hw_counters/tcpRetransSegs"),
-    "slow_restart": ("hw_counters/roce_slow_restart",),  # of RoCE senders after a loss
-    "receive_drop": ("hw_counters/rx_drops", "hw_counters/rx_roce_discards", "hw_counters/ip4InDiscards"),
+    "retransmission": ("retrans_pkts", "RetransSegs", "tcpRetransSegs"),
+    "slow_restart": ("roce_slow_restart",),  # of RoCE senders after a loss
+    "receive_drop": ("rx_drops", "rx_roce_discards", "ip4InDiscards"),
     # For EFA: a peer that does not respond, and a connection that is worse than the others.
-    "unresponsive_remote": ("hw_counters/unresponsive_remote_events",),
-    "impaired_remote_connection": ("hw_counters/impaired_remote_conn_events",),
-    "ecn_marked": ("hw_counters/np_ecn_marked_roce_packets", "hw_counters/rx_ecn_marked_pkts", "hw_counters/RxECNMrkd"),
-    "congestion_notification_sent": ("hw_counters/np_cnp_sent", "hw_counters/tx_cnp_pkts", "hw_counters/cnpSent"),
-    "congestion_notification_received": (
-        "hw_counters/rp_cnp_handled",
-        "hw_counters/rx_cnp_pkts",
-        "hw_counters/cnpHandled",
-    ),
+    "unresponsive_remote": ("unresponsive_remote_events",),
+    "impaired_remote_connection": ("impaired_remote_conn_events",),
+    "ecn_marked": ("np_ecn_marked_roce_packets", "rx_ecn_marked_pkts", "RxECNMrkd"),
+    "congestion_notification_sent": ("np_cnp_sent", "tx_cnp_pkts", "cnpSent"),
+    "congestion_notification_received": ("rp_cnp_handled", "rx_cnp_pkts", "cnpHandled"),
 }
 """Other events of port and queue pairs, and their files: packets lost, retransmitted or marked for congestion."""
 
 _RECEIVED: Final = (
-    ("counters_ext/port_rcv_data_64",),  # kernels before 4.5
-    ("counters/port_rcv_data",),
-    ("hw_counters/rx_bytes",),  # EFA and bnxt_re
-    ("hw_counters/ip4InOctets", "hw_counters/ip6InOctets"),  # irdma
+    ("port_rcv_data_64",),  # kernels before 4.5
+    ("port_rcv_data",),
+    ("rx_bytes",),  # EFA and bnxt_re
+    ("ip4InOctets", "ip6InOctets"),  # irdma
 )
-_SENT: Final = (
-    ("counters_ext/port_xmit_data_64",),
-    ("counters/port_xmit_data",),
-    ("hw_counters/tx_bytes",),
-    ("hw_counters/ip4OutOctets", "hw_counters/ip6OutOctets"),
-)
+_SENT: Final = (("port_xmit_data_64",), ("port_xmit_data",), ("tx_bytes",), ("ip4OutOctets", "ip6OutOctets"))
 """Traffic counters: the first group with all files present is used, and summed.
 
 Without a performance agent (process_mad), there is no ``counters`` folder, and ``hw_counters`` has bytes, not words.
 """
 
-EVENTS: Final = (*_LINK_ERRORS, *_OTHER_EVENTS)
+EVENTS: Final = {**_LINK_ERRORS, **_OTHER_EVENTS}
 
 _ON_ETHERNET: Final = "receive_error"  # the link error that also exists on Ethernet: packets with an invalid checksum
 _LINK_DOWNS: Final = ("link_downed", "carrier_down_count")
@@ -125,37 +116,31 @@ _OWN_GIDS: Final = 1  # of version 2: the link-local one that each port has with
 _port_counter = partial(host_counter, labels=("device", "port"))
 
 GPU_HOST_INFINIBAND_RECEIVE_BYTES_TOTAL = _port_counter(
-    "gpu_host_infiniband_receive_bytes_total",
     "Bytes received by the port; of RoCE only RDMA. Absent if the adapter does not count, and while a 32-bit counter "
     "is full.",
     source="/sys/class/infiniband/*/ports/*/counters/port_rcv_data, else hw_counters/{rx_bytes,ip4InOctets}",
 )
 GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL = _port_counter(
-    "gpu_host_infiniband_transmit_bytes_total",
     "Bytes sent by the port, counted like those received.",
     source="/sys/class/infiniband/*/ports/*/counters/port_xmit_data, else hw_counters/{tx_bytes,ip4OutOctets}",
 )
 _port_gauge = partial(host_gauge, labels=("device", "port"))
 
 GPU_HOST_INFINIBAND_INTERFACE_EXCLUDES_RDMA = host_gauge(
-    "gpu_host_infiniband_interface_excludes_rdma",
     "1 if the RoCE port's interface does not count RDMA: the port carries the sum. 0 if it does (switchdev mode). "
     "Absent if unknown (bonds).",
     labels=("device", "port", "interface"),
     source="/sys/class/infiniband/*/{device/net,hw_counters}",
 )
 GPU_HOST_INFINIBAND_RATE_BYTES_PER_SECOND = _port_gauge(
-    "gpu_host_infiniband_rate_bytes_per_second",
     "Link rate per direction: --network.line-rate, else the driver's. Absent while the port is not up.",
     source="/sys/class/infiniband/*/ports/*/rate",
 )
 GPU_HOST_INFINIBAND_UP = _port_gauge(
-    "gpu_host_infiniband_up",
     "1 while the port is active, 0 while not; a port without a cable is always 0.",
     source="/sys/class/infiniband/*/ports/*/state",
 )
 GPU_HOST_INFINIBAND_PHYSICAL_STATE = _port_gauge(
-    "gpu_host_infiniband_physical_state",
     "Physical state of a port that is not up: {states}. Profile full also has ports that are up.",
     states={
         1: "sleep",
@@ -170,39 +155,33 @@ GPU_HOST_INFINIBAND_PHYSICAL_STATE = _port_gauge(
     default_samples=lambda sample: sample.value != PORT_LINK_UP,
 )
 GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO = _port_gauge(
-    "gpu_host_infiniband_rate_expected_ratio",
     "Rate of an active port as a share of its highest since the exporter started, or of that of all other active ports "
     "of its board type, if at least three agree. Only below 1, except in profile full.",
     source="/sys/class/infiniband/*/ports/*/rate",
     default_samples=lambda sample: sample.value < 1,
 )
 GPU_HOST_INFINIBAND_GID_MISSING = _port_gauge(
-    "gpu_host_infiniband_gid_missing",
     "1 while an active RoCE port has no RoCE v2 address (GID) but its link-local one, unlike all others of its board "
     "type, at least three; else 0. Absent for virtual functions.",
     source="/sys/class/infiniband/*/ports/*/gid_attrs/types/*",
     default_samples=lambda sample: bool(sample.value),
 )
 GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL = _port_counter(
-    "gpu_host_infiniband_link_errors_total",
     "Errors of the port's link, such as symbol errors and recoveries. Absent if the adapter counts none, and for "
     "virtual functions. Some counters stop when full until a reset.",
     source="/sys/class/infiniband/*/ports/*/counters/symbol_error and others",
 )
 GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL = _port_counter(
-    "gpu_host_infiniband_link_downs_total",
     "How often the port's link went down: the adapter's count for InfiniBand, the interface's carrier losses for RoCE, "
     "otherwise (or with the adapter's 8 bits full) what the exporter saw. Absent for virtual functions.",
     source="counters/link_downed, device/net/*/carrier_down_count",
 )
 GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL = _port_counter(
-    "gpu_host_infiniband_timeouts_total",
     "RDMA requests not acknowledged in time and resent. Absent if the adapter does not count them, and for virtual "
     "functions.",
     source="/sys/class/infiniband/*/ports/*/hw_counters/local_ack_timeout_err",
 )
 GPU_HOST_INFINIBAND_EVENTS_TOTAL = host_counter(
-    "gpu_host_infiniband_events_total",
     "Errors of the port's link, lost or resent packets, and signs of congestion, by event ({event}). Only in profile "
     "full.",
     labels={"device": ANY, "port": ANY, "event": EVENTS},
@@ -232,27 +211,25 @@ class InfinibandPort:
     no_rdma: Annotated[Mapping[str, bool], GPU_HOST_INFINIBAND_INTERFACE_EXCLUDES_RDMA] = field(default_factory=dict)
 
 
-class _Files:
-    """Reads port attributes; a file rejected by the device is not read again for an hour.
+class _Files(NamedTuple):
+    """Reads port attributes in one round; a file rejected by the device is not read again for an hour.
 
     For most of these files the kernel sends a command to the adapter's firmware. If the firmware rejects it (the
     ConnectX-7 of a B200 or B300 baseboard, managed by the fabric manager), the read fails with EINVAL, and the driver
-    logs an error each time. `now` is the monotonic second of the round.
+    logs an error each time.
     """
 
-    def __init__(self) -> None:
-        self.now = 0.0
-        self._rest_until: dict[Path, float] = {}
+    inquiry: HostInquiry
+    now: float  # monotonic second of the round
+    rest_until: dict[Path, float]  # of all rounds
 
-    def attribute(
-        self, inquiry: HostInquiry, path: Path, parser: Callable[[str], T], *, decides: bool = False
-    ) -> T | None:
+    def attribute(self, path: Path, parser: Callable[[str], T], *, decides: bool = False) -> T | None:
         """Parse an attribute; None if it is absent, suspended after a rejection, or unreadable.
 
         The kernel returns an attribute in one read, so text without a final newline is complete; some have none. If the
         file `decides`, a rejection also suspends all files in the same folder.
         """
-        if any(self.now < self._rest_until.get(each, self.now) for each in (path, path.parent)):
+        if any(self.now < self.rest_until.get(each, self.now) for each in (path, path.parent)):
             return None
 
         def read() -> T | None:
@@ -261,12 +238,12 @@ class _Files:
             except HostReadFailed as failed:
                 if failed.reason != REJECTED:
                     raise
-                self._rest_until[path.parent if decides else path] = self.now + _REST_SECONDS
+                self.rest_until[path.parent if decides else path] = self.now + _REST_SECONDS
                 return None
             with parsing(path):
                 return None if text is None else parser(text)
 
-        return inquiry.ask(read)
+        return self.inquiry.ask(read)
 
 
 class _Plan(NamedTuple):
@@ -284,33 +261,32 @@ class _Plan(NamedTuple):
 class _PortReader:
     """Reads one port; continues its counters if these are saturated, absent or reset from outside."""
 
-    def __init__(self, files: _Files, adapter: Path, port: str) -> None:
+    def __init__(self, adapter: Path, port: str) -> None:
         self.plan = _plan(adapter, port)  # the files that exist: drivers differ, and each check costs a system call
         self.highest = 0.0  # the highest rate that the port has had, in bytes per second
-        self._files, self._adapter, self._port = files, adapter, port
+        self._adapter, self._port = adapter, port
         self._rounds = 0
-        self._counters: MonotoneCounters[str] = MonotoneCounters()
+        self._counters = MonotoneCounters()
         self._faults: dict[str, int] = {}
-        self._has_faults = False
         self._was_up: bool | None = None
         self._seen_down = 0
 
-    def read(self, inquiry: HostInquiry, line_rate: int | None) -> InfinibandPort:
+    def read(self, files: _Files, line_rate: int | None) -> InfinibandPort:
         self._rounds += 1
         if self._rounds % _PLANNED_ROUNDS == 0:
             self.plan = _plan(self._adapter, self._port)
         plan, adapter = self.plan, self._adapter
         directory = adapter / "ports" / self._port
-        state = self._files.attribute(inquiry, directory / "state", parse_state)
-        rate = self._files.attribute(inquiry, directory / "rate", parse_rate)
-        physical = self._files.attribute(inquiry, directory / "phys_state", parse_state)
+        state = files.attribute(directory / "state", parse_state)
+        rate = files.attribute(directory / "rate", parse_rate)
+        physical = files.attribute(directory / "phys_state", parse_state)
         up = None if state is None else state == _ACTIVE
         read = InfinibandPort(
             device=adapter.name,
             port=self._port,
             # Read first: if this counter is rejected, all of the port's counters are.
-            receive_bytes=self._bytes(inquiry, "received", plan.received),
-            transmit_bytes=self._bytes(inquiry, "sent", plan.sent),
+            receive_bytes=self._bytes(files, "received", plan.received),
+            transmit_bytes=self._bytes(files, "sent", plan.sent),
             # A port that is down still reports a rate: that of its last link, or its lowest.
             rate_bytes_per_second=(line_rate or rate) if up and rate else None,
             up=up,
@@ -318,37 +294,32 @@ class _PortReader:
             no_rdma=plan.no_rdma,
         )
         # Counters of a virtual function are those of its adapter, or nonexistent.
-        return read if is_virtual_function(adapter) else self._with_faults(read, inquiry, plan)
+        return read if is_virtual_function(adapter) else self._with_faults(read, files)
 
-    def _bytes(self, inquiry: HostInquiry, counter: str, files: tuple[Path, ...]) -> int | None:
+    def _bytes(self, files: _Files, counter: str, paths: tuple[Path, ...]) -> int | None:
         """Traffic in one direction in bytes; None if a counter is unreadable or saturated."""
-        folder = files[0].parent.name if files else ""
-        counts = [self._files.attribute(inquiry, file, parse_words, decides=folder == _WORDS) for file in files]
-        known = [count for count in counts if count is not None]
-        if not files or len(known) < len(files) or (folder == _WORDS and known == [_TRAFFIC_FULL]):
+        folder = paths[0].parent.name if paths else ""
+        counts = [files.attribute(path, parse_words, decides=folder == _WORDS) for path in paths]
+        counted = [count for count in counts if count is not None]
+        if not paths or len(counted) < len(paths) or (folder == _WORDS and counted == [_TRAFFIC_FULL]):
             return None
         # Counters added by the adapter's driver count bytes.
-        return self._counters.published(counter, sum(known)) * (1 if folder == _BYTES else _BYTES_PER_WORD)
+        return self._counters.published(counter, sum(counted)) * (1 if folder == _BYTES else _BYTES_PER_WORD)
 
-    def _with_faults(self, read: InfinibandPort, inquiry: HostInquiry, plan: _Plan) -> InfinibandPort:
-        events = {}
-        for event, path in plan.events.items():
-            value = self._files.attribute(inquiry, path, parse_words)
-            if value is not None:
-                events[event] = self._publish(event, value)
+    def _with_faults(self, read: InfinibandPort, files: _Files) -> InfinibandPort:
+        counts = {event: files.attribute(path, parse_words) for event, path in self.plan.events.items()}
+        events = {event: self._publish(event, count) for event, count in known(counts).items()}
         errors = [self._faults[event] for event in _LINK_ERRORS if event in self._faults]
-        downs = self._link_downs(inquiry, plan.link_downs, read.up)
-        self._has_faults = True
         return replace(
             read,
             link_errors=sum(errors) if any(event in events for event in _LINK_ERRORS) else None,
-            link_downs=downs,
+            link_downs=self._link_downs(files, self.plan.link_downs, read.up),
             timeouts=events.get(_TIMEOUT),
             events=events,
         )
 
-    def _link_downs(self, inquiry: HostInquiry, path: Path, up: bool | None) -> int | None:  # noqa: FBT001 - a state
-        counter, before = self._files.attribute(inquiry, path, parse_words), self._faults.get(path.name)
+    def _link_downs(self, files: _Files, path: Path, up: bool | None) -> int | None:  # noqa: FBT001 - a state
+        counter, before = files.attribute(path, parse_words), self._faults.get(path.name)
         now = None if counter is None else self._publish(path.name, counter)
         if up is False and self._was_up and (counter is None or (counter == _LINK_DOWNED_FULL and now == before)):
             self._seen_down += 1
@@ -359,7 +330,7 @@ class _PortReader:
 
     def _publish(self, counter: str, value: int) -> int:
         """Return a counter's value to publish. A counter first read later starts at 0, so that sums do not jump."""
-        start = value if self._has_faults and counter not in self._faults else 0
+        start = value if self._rounds > 1 and counter not in self._faults else 0
         self._faults[counter] = self._counters.published(counter, value, start=start)
         return self._faults[counter]
 
@@ -367,25 +338,24 @@ class _PortReader:
 class HostInfinibandReader:
     def __init__(self, config: Config = DEFAULTS) -> None:
         self._config = config
-        self._files = _Files()
+        self._rest_until: dict[Path, float] = {}
         self._readers: dict[tuple[str, str], _PortReader] = {}
         self._bound = Bound(MOST_DEVICES, "too_many_ports")
 
     def read(self, round_: HostRound) -> tuple[InfinibandPort, ...]:
         """Read the host's InfiniBand and RoCE ports. Source: ``/sys/class/infiniband/*/ports/*``."""
         sysfs = round_.machine.sysfs
-        inquiry = HostInquiry(round_.failures, sysfs)
-        self._files.now = round_.at.monotonic
+        files = _Files(HostInquiry(round_.failures, sysfs), round_.at.monotonic, self._rest_until)
         adapters = sysfs / "class" / "infiniband"
         chosen = [device for device in read_names(adapters) or () if is_chosen(self._config, device)]
-        found = [(device, port) for device in chosen for port in _ports(inquiry, adapters / device)]
+        found = [(device, port) for device in chosen for port in _ports(files.inquiry, adapters / device)]
         kept = self._bound.kept(found, round_.failures, lambda each: is_virtual_function(adapters / each[0]))
         read = []
         for device, port in kept:
-            reader = self._readers.get((device, port)) or _PortReader(self._files, adapters / device, port)
+            reader = self._readers.get((device, port)) or _PortReader(adapters / device, port)
             self._readers[device, port] = reader
-            read.append((reader, reader.read(inquiry, line_rate(self._config, device))))
-        inquiry.finish()
+            read.append((reader, reader.read(files, line_rate(self._config, device))))
+        files.inquiry.finish()
         return _compared(read)
 
 
@@ -421,18 +391,18 @@ def _plan(adapter: Path, port: str) -> _Plan:
     directory = adapter / "ports" / port
     board, layer = text_of(adapter / "board_id").strip(), text_of(directory / "link_layer").strip()
     interface = _interface_of_roce(adapter, port) if layer == "Ethernet" else None
-    folders = ("counters_ext", _WORDS, _BYTES)
-    there = {f"{folder}/{name}" for folder in folders for name in names_in(directory / folder)}
+    folders = (directory / folder for folder in (_BYTES, _WORDS, "counters_ext"))
+    there = {name: folder / name for folder in folders for name in names_in(folder)}
     events = {
-        event: directory / next(name for name in names if name in there)
-        for event, names in (*_LINK_ERRORS.items(), *_OTHER_EVENTS.items())
-        if not there.isdisjoint(names)
+        event: next(there[name] for name in names if name in there)
+        for event, names in EVENTS.items()
+        if not there.keys().isdisjoint(names)
     }
     in_hardware, of_interface = _LINK_DOWNS
     if interface is not None:
         events[_ON_ETHERNET] = interface / "statistics" / "rx_crc_errors"
     received, sent = (
-        tuple(directory / name for name in next((each for each in choices if there.issuperset(each)), ()))
+        tuple(there[name] for name in next((each for each in choices if there.keys() >= set(each)), ()))
         for choices in (_RECEIVED, _SENT)
     )
     types = (text_of(directory / "gid_attrs" / "types" / str(number)) for number in range(_GIDS_READ))
@@ -497,7 +467,6 @@ def parse_words(text: str) -> int | None:
 
 
 HOST_INFINIBAND = HostCollector(
-    name="host_infiniband",
     about="InfiniBand and RoCE ports",
     tier=Tier.MEDIUM,
     reader=lambda config: HostInfinibandReader(config).read,

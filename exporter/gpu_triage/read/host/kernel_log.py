@@ -39,21 +39,18 @@ _KEPT_SUBJECTS: Final = 8
 """Latest subjects kept per kind: a dead server or a bad DIMM is a single one, but hung tasks come in groups."""
 _KEPT_KILLS: Final = 16
 _KILLED_SECONDS: Final = 3600.0
-_KEPT_ORDERS: Final = 64
 _OUT_OF_REACH: Final = frozenset({"missing", "no_permission"})
 """Reasons why the kernel log is legitimately inaccessible, as in most containers; see gpu_exporter_degraded_info."""
 
 _KINDS: Final = tuple(trouble.value for trouble in ProblemKind)
 
 GPU_HOST_KERNEL_EVENTS_TOTAL = host_counter(
-    "gpu_host_kernel_events_total",
     "Kernel messages about problems of host and driver, by kind (docs/kernel-events.md). "
     "Includes messages in the kernel log at startup; every kind starts at 0.",
     labels={"kind": _KINDS},
     source="/dev/kmsg",
 )
 GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS = host_gauge(
-    "gpu_host_kernel_event_last_timestamp_seconds",
     "Unix time of the last such message about this subject, such as a process as name (pid); empty if it names none. "
     f"The latest {_KEPT_SUBJECTS} subjects of a kind, for a day; what lasts, until it is over "
     "(docs/kernel-events.md).",
@@ -61,14 +58,12 @@ GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS = host_gauge(
     source="/dev/kmsg",
 )
 GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL = host_counter(
-    "gpu_host_kernel_log_lost_records_total",
     "Kernel log records overwritten before the exporter could read them, since it started. Absent while 0, except in "
     "profile full.",
     source="/dev/kmsg, sequence numbers",
     default_samples=lambda sample: sample.value > 0,
 )
 GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS = host_gauge(
-    "gpu_host_oom_kill_timestamp_seconds",
     "Unix time at which the kernel killed a process because the host, or its job's memory cgroup, ran out of memory; "
     f"the last {_KEPT_KILLS}, for an hour. Owner labels as in gpu_process_info, with Linux 5.0 or later.",
     labels=("pid", "process", "container_id", "pod_uid", "slurm_job_id"),
@@ -110,7 +105,8 @@ class HostKernelLogReader:
         self._last: dict[ProblemKind, dict[str, _Last]] = {}  # by kind and subject, the latest last
         self._kills: deque[tuple[float, tuple[str, str, str, str, str]]] = deque(maxlen=_KEPT_KILLS)
         self._walls = WallTimes()
-        self._orders: dict[int, str] = {}
+        # The last order to kill a process, which the kernel logs before the kill, holding one lock (mm/oom_kill.c).
+        self._order = (0, "")
 
     def read(self, round_: HostRound) -> HostKernelLogReading:
         """Read what was logged until now (``/dev/kmsg``); never blocks."""
@@ -134,13 +130,9 @@ class HostKernelLogReader:
     def _take(self, record: KernelRecord) -> None:
         text = record.message
         if order := parse_kill_order(text):
-            pid, cgroup = order
-            self._orders.pop(pid, None)
-            self._orders[pid] = cgroup
-            for surplus in tuple(self._orders)[:-_KEPT_ORDERS]:
-                del self._orders[surplus]
+            self._order = order
             return
-        if message := _understood(text):
+        if message := driver_messages.parse_driver_message(text) or parse_host_message(text):
             self._note(message, record.at, transient=text.endswith(_OF_SOFT_MOUNT))
         elif over := parse_trouble_over(text):
             subjects = self._last.get(over.trouble, {})
@@ -179,8 +171,8 @@ class HostKernelLogReader:
             del subjects[surplus]
         if message.trouble is ProblemKind.OOM_KILL and message.pid is not None:
             process = message.subject.removesuffix(f" ({message.pid})")
-            cgroup = self._orders.pop(message.pid, "")
-            owner = parse_cgroup(f"0::{cgroup}\n") if cgroup else Owner()
+            pid, cgroup = self._order
+            owner = parse_cgroup(f"0::{cgroup}\n") if pid == message.pid else Owner()
             self._kills.append((at, (str(message.pid), process, *owner)))
 
     def _reading(self, lost: int, now: Moment) -> HostKernelLogReading:
@@ -208,15 +200,7 @@ def _kept_seconds(kind: ProblemKind, last: _Last) -> float:
     return _KEPT_SECONDS if kind.ending in (Ending.MOMENTARY, Ending.ANNOUNCED) else float("inf")
 
 
-def _understood(text: str) -> HostMessage | None:
-    """Parse a kernel message about the host, its devices or its driver; None for any other message."""
-    if (failure := driver_messages.parse_driver_message(text)) is not None:
-        return HostMessage(failure.trouble, failure.subject)
-    return parse_host_message(text)
-
-
 HOST_KERNEL_LOG = HostCollector(
-    name="host_kernel_log",
     about="kernel messages: driver failures, killed and hung processes, storage, adapters, hardware",
     tier=Tier.MEDIUM,
     reader=lambda _config: HostKernelLogReader().read,

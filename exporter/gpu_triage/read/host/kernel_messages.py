@@ -94,41 +94,40 @@ class ProblemKind(Enum):
 
 
 class HostMessage(NamedTuple):
-    """One parsed kernel message: of a problem, or that it is resolved.
+    """One parsed kernel message: of a problem, or that it is resolved; "" for what it does not contain.
 
-    The subject is what it concerns: a process as ``python3 (4242)``, a device, a server, a CPU, an address; "" if the
-    message does not name it. The PID is in the host's PID namespace; None without one.
+    The subject is what it concerns: a process as ``python3 (4242)``, a device, a server, a CPU, an address, or a GPU by
+    the driver's number as ``GPU 3``, not always its index. The PID is in the host's PID namespace; None without one.
+    Messages of NVIDIA's modules alone have a GPU's address, and a detail: versions, a code, a count or a driver.
     """
 
     trouble: ProblemKind
     subject: str = ""
     pid: int | None = None
+    address: str = ""
+    detail: str = ""
 
 
 MARKERS: Final = (
     *("ut of memory: Kill", "blocked for more than", "blocked in I/O wait for more than", "soft lockup", "hard LOCKUP"),
-    *("detected stall", "self-detected stall", "detected expedited stall", "Remounting filesystem read-only"),
-    *("hutting down filesystem", "Filesystem has been shut down", "forced readonly", "nvme nvme", "not responding, "),
-    *("was lost; in progress operations", "client was evicted", "[Hardware Error]: ", "EDAC MC", "Memory failure: 0x"),
+    *("detected stall", "detected expedited stall", "Remounting filesystem read-only", "hutting down filesystem"),
+    *("Filesystem has been shut down", "forced readonly", "nvme nvme", "not responding, ", "client was evicted"),
+    *("was lost; in progress operations", "[Hardware Error]: ", "EDAC MC", "Memory failure: 0x"),
     *("DPC: containment event", "above threshold, cpu clock", ": nobody cared", "nable to handle "),
-    *("kernel NULL pointer", "kernel BUG at ", " [#"),
-    *("PCIe Bus Error", "AER: ", "aer_", ": [10de:", "  device [10de:", "mlx5_core ", "pciehp: Slot("),
-    *("AMD-Vi: Event logged", "DMAR:", "arm-smmu-v3 ", "change power state", "ms after ", ": enabling device ("),
+    *("kernel NULL pointer", "kernel BUG at ", " [#", "PCIe Bus Error", "AER: ", "aer_", ": [10de:", "  device [10de:"),
+    *("mlx5_core ", "pciehp: Slot(", "AMD-Vi: Event logged", "DMAR:", "arm-smmu-v3 ", "change power state"),
+    *("ms after ", ": enabling device ("),
+    # Of messages that a problem is resolved, and of lines that complete what others report.
+    *("nfs: server ", "Connection restored to ", "mounted", "ounting ", "unmount of filesystem", ": pci function "),
+    *(" Comm: ", "nvidia_isr", " invoked oom-killer: "),
 )
 """Substrings; a line without any of them is not one of these messages."""
-
-OVER_MARKERS: Final = (
-    *("nfs: server ", "Connection restored to ", "mounted", "ounting ", "unmount of filesystem", ": pci function "),
-)
-"""The same for messages that a problem is resolved."""
 
 _DEVICE: Final = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]"
 _DYING: Final = r"(?:Oops|Internal error|general protection fault|invalid opcode)\b[^\n]{0,120}?: [0-9a-f]{4,16}"
 _DETAILS: Final = (
     r"[^\s\[\]]{1,15} invoked oom-killer: |CPU: \d{1,5} (?:UID: \d{1,10} )?PID: \d|\[<[0-9a-f]{8,16}>\] nvidia_isr"
 )
-DETAIL_MARKERS: Final = (" Comm: ", "nvidia_isr", " invoked oom-killer: ")
-"""Substrings of lines that complete what others report."""
 
 REPORTS: Final = (
     (re.compile(rf"BUG: |Unable to handle kernel |kernel BUG at |{_DYING} \[#"), re.compile(rf"CPU: \d|{_DYING} \[#")),

@@ -22,7 +22,6 @@ SLURM: Final = "slurm"
 SOURCES: Final = (COMMAND, SLURM)
 
 GPU_HOST_MAINTENANCE_UNTIL_TIMESTAMP_SECONDS = host_gauge(
-    "gpu_host_maintenance_until_timestamp_seconds",
     "Unix time at which the maintenance of the host ends; absent outside maintenance. Source: the command, or slurm "
     "for a node that an administrator drained or reserved.",
     labels={"source": SOURCES, "reason": ()},
@@ -85,8 +84,7 @@ def _reader(config: Config) -> Callable[[HostRound], MaintenanceReading]:
     return read
 
 
-HOST_MAINTENANCE = HostCollector(
-    name="maintenance",
+MAINTENANCE = HostCollector(
     about="maintenance of the host",
     tier=Tier.MEDIUM,
     reader=_reader,

@@ -7,7 +7,7 @@ which may query the firmware: the read hangs if any of these does. Sources: ``ne
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -22,8 +22,8 @@ from gpu_triage.read.metrics.monotone import MonotoneCounters
 from gpu_triage.read.metrics.rendering import Each, each
 
 _COLUMNS = 16
-_COUNTED = ("receive_bytes", "transmit_bytes", "receive_errors", "transmit_errors", "receive_drops", "transmit_drops")
 _USED = (0, 8, 2, 10, 3, 11)
+"""Columns of bytes, errors and drops, each received and sent."""
 _VIRTUAL = re.compile(
     r"lo|(?:veth|docker|br-|cni|flannel|cali|cilium|lxc|virbr|tun|tap|wg|dummy|vxlan).*"
     r"|.*\..*"  # eth0.100: a VLAN, already counted by its parent
@@ -53,39 +53,31 @@ def line_rate(config: Config, name: str) -> int | None:
 _traffic_counter = partial(host_counter, source="/proc/1/net/dev, else /proc/net/dev")
 
 GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL = _traffic_counter(
-    "gpu_host_network_receive_bytes_total",
     "Bytes received by the physical or bond interface since it appeared, without RDMA (see "
     "gpu_host_infiniband_interface_excludes_rdma). A bond appears beside its members: do not sum over device.",
     labels=("device",),
 )
 GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL = _traffic_counter(
-    "gpu_host_network_transmit_bytes_total",
-    "Bytes sent by the interface, counted like those received.",
-    labels=("device",),
+    "Bytes sent by the interface, counted like those received.", labels=("device",)
 )
 GPU_HOST_NETWORK_ERRORS_TOTAL = _traffic_counter(
-    "gpu_host_network_errors_total",
     "Bad packets by direction ({direction}) since the interface appeared.",
     labels={"device": ANY, "direction": ("receive", "transmit")},
 )
 GPU_HOST_NETWORK_DROPS_TOTAL = _traffic_counter(
-    "gpu_host_network_drops_total",
     "Good packets dropped by direction ({direction}) since the interface appeared.",
     labels={"device": ANY, "direction": ("receive", "transmit")},
 )
 GPU_HOST_NETWORK_NUMA_NODE = host_gauge(
-    "gpu_host_network_numa_node",
     "NUMA node of the interface; absent if the firmware does not report it, and for bonds.",
     labels=("device",),
     source="/sys/class/net/*/device/numa_node",
 )
 GPU_HOST_TCP_SEGMENTS_SENT_TOTAL = host_counter(
-    "gpu_host_tcp_segments_sent_total",
     "TCP segments that the host sent, without those it sent again.",
     source="/proc/1/net/snmp, else /proc/net/snmp: Tcp OutSegs",
 )
 GPU_HOST_TCP_SEGMENTS_RETRANSMITTED_TOTAL = host_counter(
-    "gpu_host_tcp_segments_retransmitted_total",
     "TCP segments that the host sent again: lost, or not acknowledged in time.",
     source="/proc/1/net/snmp, else /proc/net/snmp: Tcp RetransSegs",
 )
@@ -102,7 +94,7 @@ class NetworkInterface:
     transmit_errors: Annotated[int, GPU_HOST_NETWORK_ERRORS_TOTAL, "transmit"]
     receive_drops: Annotated[int, GPU_HOST_NETWORK_DROPS_TOTAL, "receive"]
     transmit_drops: Annotated[int, GPU_HOST_NETWORK_DROPS_TOTAL, "transmit"]
-    numa_node: Annotated[int | None, GPU_HOST_NETWORK_NUMA_NODE]
+    numa_node: Annotated[int | None, GPU_HOST_NETWORK_NUMA_NODE] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,37 +111,37 @@ class HostNetworkReader:
 
     def __init__(self, config: Config = DEFAULTS) -> None:
         self._config = config
-        self._counters: MonotoneCounters[str] = MonotoneCounters()
+        self._counters = MonotoneCounters()
         self._bound = Bound(MOST_DEVICES, "too_many_interfaces")
 
     def read(self, round_: HostRound) -> HostNetworkReading:
         """Read physical interfaces of the host, including virtual functions, and bonds."""
         inquiry = HostInquiry(round_.failures)
         folder = _network_folder(round_.machine.procfs)
-        statistics = dict(_statistics(inquiry, folder) or ())
+        statistics = _statistics(inquiry, folder)
         classes = round_.machine.sysfs / "class" / "net"
         known_to_sysfs = shows_interfaces(round_.machine.sysfs, statistics)
         found = [
-            (name, counts)
-            for name, counts in sorted(statistics.items())
+            name
+            for name in sorted(statistics)
             if is_chosen(self._config, name)
             and (carries_data(classes / name) if known_to_sysfs else is_named_like_hardware(name))
             and not _REPRESENTOR.search(name)
         ]
-        kept = self._bound.kept(found, round_.failures, lambda each: is_virtual_function(classes / each[0]))
-        interfaces = tuple(self._interface(inquiry, classes / name, counts) for name, counts in kept)
+        kept = self._bound.kept(found, round_.failures, lambda name: is_virtual_function(classes / name))
+        interfaces = tuple(self._interface(inquiry, classes / name, statistics[name]) for name in kept)
         segments = inquiry.parse(folder / "snmp", parse_tcp_segments, aside=True)
         inquiry.finish()
         return HostNetworkReading(interfaces, *(segments or (None, None)))
 
-    def _interface(self, inquiry: HostInquiry, device: Path, counts: tuple[int, ...]) -> NetworkInterface:
+    def _interface(self, inquiry: HostInquiry, device: Path, counted: NetworkInterface) -> NetworkInterface:
         node = inquiry.ask(lambda: read_int(device / "device" / "numa_node"))
-        now = dict(zip(_COUNTED, self._counters.row(device.name, counts), strict=True))
-        return NetworkInterface(device.name, **now, numa_node=node if node is not None and node >= 0 else None)
+        known = replace(counted, numa_node=node if node is not None and node >= 0 else None)
+        return self._counters.continued(known, device.name)
 
 
-def parse_interface(line: str) -> tuple[str, tuple[int, ...]] | None:
-    """Name, and bytes, errors and drops, each received and sent, in a line of /proc/net/dev; None for its headers."""
+def parse_interface(line: str) -> NetworkInterface | None:
+    """Parse a line of /proc/net/dev; None for its headers."""
     name, colon, rest = line.rpartition(":")
     if not colon and "|" in line:
         return None
@@ -157,7 +149,7 @@ def parse_interface(line: str) -> tuple[str, tuple[int, ...]] | None:
     if not name.strip() or len(columns) < _COLUMNS:
         raise ValueError(f"{line[:80]!r} is no line of /proc/net/dev")
     counts = [parse_count(column) for column in columns[:_COLUMNS]]
-    return name.strip(), tuple(counts[column] for column in _USED)
+    return NetworkInterface(name.strip(), *(counts[column] for column in _USED))
 
 
 def parse_tcp_segments(text: str) -> tuple[int, int]:
@@ -180,7 +172,7 @@ def shows_interfaces(sysfs: Path, names: Collection[str]) -> bool:
 
 def interface_names(procfs: Path) -> frozenset[str]:
     """Interfaces in the host's network namespace, or in the exporter's own if not visible; empty if unreadable."""
-    return frozenset(dict(_statistics(HostInquiry([]), _network_folder(procfs)) or ()))
+    return frozenset(_statistics(HostInquiry([]), _network_folder(procfs)))
 
 
 def is_named_like_hardware(name: str) -> bool:
@@ -188,8 +180,8 @@ def is_named_like_hardware(name: str) -> bool:
     return _VIRTUAL.fullmatch(name) is None
 
 
-def _statistics(inquiry: HostInquiry, folder: Path) -> list[tuple[str, tuple[int, ...]]] | None:
-    return inquiry.lines(folder / "dev", parse_interface, required=True)
+def _statistics(inquiry: HostInquiry, folder: Path) -> dict[str, NetworkInterface]:
+    return {each.device: each for each in inquiry.lines(folder / "dev", parse_interface, required=True) or ()}
 
 
 def _network_folder(procfs: Path) -> Path:
@@ -203,7 +195,6 @@ def carries_data(device: Path) -> bool:
 
 
 HOST_NETWORK = HostCollector(
-    name="host_network",
     about="network interfaces",
     tier=Tier.MEDIUM,
     reader=lambda config: HostNetworkReader(config).read,
@@ -223,14 +214,12 @@ _UNKNOWN_FOR_SECONDS: Final = 60.0
 """Refresh interval of an unknown speed: some drivers report it with a delay after the carrier, some never."""
 
 GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND = host_gauge(
-    "gpu_host_network_speed_bytes_per_second",
     "Link speed per direction: --network.line-rate, else the driver's; absent if down or unknown. Keeps its last "
     "value while the driver does not answer.",
     labels=("device",),
     source="/sys/class/net/*/speed",
 )
 GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO = host_gauge(
-    "gpu_host_network_speed_expected_ratio",
     "Link speed as a share of the highest since the exporter started; of a bond, that of its members together. Only "
     "below 1, except in profile full. Absent if the link is down, and for RDMA adapters.",
     labels=("device",),
@@ -238,7 +227,6 @@ GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO = host_gauge(
     default_samples=lambda sample: sample.value < 1,
 )
 GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL = host_counter(
-    "gpu_host_network_carrier_downs_total",
     "How often the interface lost its link.",
     labels=("device",),
     source="/sys/class/net/*/carrier_down_count, else carrier_changes",
@@ -268,7 +256,7 @@ class HostNetworkLinkReader:
 
     def __init__(self, config: Config = DEFAULTS) -> None:
         self._config = config
-        self._counters: MonotoneCounters[str] = MonotoneCounters()
+        self._counters = MonotoneCounters()
         self._speeds: dict[str, _Speed] = {}
         self._uplinks: dict[str, bool] = {}
         self._fastest: dict[str, int] = {}
@@ -338,7 +326,6 @@ class HostNetworkLinkReader:
 
 
 HOST_NETWORK_LINK = HostCollector(
-    name="host_network_link",
     about="speed and losses of network links",
     tier=Tier.MEDIUM,
     reader=lambda config: HostNetworkLinkReader(config).read,

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
-from gpu_triage.driver.kernel.files import HostInquiry, missing_file, parse_count, parsing, read_text
+from gpu_triage.driver.kernel.files import HostInquiry, parse_count, parsing, read_text, required_text
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.metrics.bounds import Bound
 from gpu_triage.read.metrics.contract import HostCollector, HostRound
@@ -37,33 +37,28 @@ _BYTES_READ, _BYTES_WRITTEN = 4, 5
 _nfs_counter = partial(host_counter, source="/proc/1/mountstats, else /proc/self/mountstats")
 
 GPU_HOST_NFS_OPERATIONS_TOTAL = _nfs_counter(
-    "gpu_host_nfs_operations_total",
     "Completed requests of the NFS mount since it was mounted, by protocol operation: READ, WRITE and any that was "
     "used. Mounts of one export may share counts: do not sum over mount.",
     labels=("mount", "operation"),
 )
 GPU_HOST_NFS_OPERATION_SECONDS_TOTAL = _nfs_counter(
-    "gpu_host_nfs_operation_seconds_total",
     "Time from request to answer of the NFS mount's requests, summed; divided by operations, their mean latency. "
     "Unanswered requests are not included.",
     labels=("mount", "operation"),
 )
 GPU_HOST_NFS_BYTES_TOTAL = _nfs_counter(
-    "gpu_host_nfs_bytes_total",
     "Bytes the NFS mount read from and wrote to its server since it was mounted, without page cache hits.",
     labels={"mount": ANY, "direction": ("read", "write")},
 )
 _failure_counter = partial(_nfs_counter, labels=("mount",), default_samples=lambda sample: sample.value > 0)
 
 GPU_HOST_NFS_RETRANSMISSIONS_TOTAL = _failure_counter(
-    "gpu_host_nfs_retransmissions_total",
     "Resent requests of the NFS mount since it was mounted, after a lost packet or connection. Absent while 0, "
-    "except in profile full.",
+    "except in profile full."
 )
 GPU_HOST_NFS_MAJOR_TIMEOUTS_TOTAL = _failure_counter(
-    "gpu_host_nfs_major_timeouts_total",
     "Requests of the NFS mount not answered within all retries (timeo, retrans) since it was mounted. Absent while 0, "
-    "except in profile full.",
+    "except in profile full."
 )
 
 
@@ -85,7 +80,7 @@ class HostNfsReader:
 
     def __init__(self) -> None:
         # By mount, least recently seen first, to bound memory: mount points named after pods keep changing.
-        self._counters: dict[str, MonotoneCounters[str]] = {}
+        self._counters: dict[str, MonotoneCounters] = {}
         self._bound = Bound(MOST_MOUNTS, "too_many_mounts")
 
     def read(self, round_: HostRound) -> tuple[NfsMount, ...]:
@@ -106,16 +101,7 @@ class HostNfsReader:
         self._counters[now.mount] = counters
         while len(self._counters) > _MOST_REMEMBERED:
             del self._counters[next(iter(self._counters))]
-        published = counters.published
-        return NfsMount(
-            now.mount,
-            operations={name: published(f"{name} count", count) for name, count in now.operations.items()},
-            operation_seconds=counters.published_seconds("time", now.operation_seconds) or {},
-            read_bytes=published("read", now.read_bytes),
-            written_bytes=published("written", now.written_bytes),
-            retransmissions=published("retransmissions", now.retransmissions),
-            major_timeouts=published("major timeouts", now.major_timeouts),
-        )
+        return counters.continued(now)
 
 
 def nfs_sections(text: str) -> list[tuple[str, str, list[str]]]:
@@ -189,21 +175,14 @@ def _counts(mount: str, version: str, lines: list[str]) -> NfsMount:
 
 def _mountstats(procfs: Path) -> str:
     # self is the exporter's own mount namespace, such as a container's; 1 is the host's.
-    own = procfs / "self" / "mountstats"
     try:
         text = read_text(procfs / "1" / "mountstats", _MOST_BYTES)
     except HostReadFailed as failed:
         if failed.reason != "no_permission":
             raise
         text = None
-    if text is None:
-        text = read_text(own, _MOST_BYTES)
-    if text is None:
-        raise missing_file(own)
-    return text
+    return required_text(procfs / "self" / "mountstats", _MOST_BYTES) if text is None else text
 
 
 # The kernel takes the namespace's mount lock, which a hung mount may hold.
-HOST_NFS = HostCollector(
-    "host_nfs", "NFS mounts", Tier.MEDIUM, lambda _config: HostNfsReader().read, each("mount"), own_lane=True
-)
+HOST_NFS = HostCollector("NFS mounts", Tier.MEDIUM, lambda _config: HostNfsReader().read, each("mount"), own_lane=True)

@@ -24,7 +24,6 @@ _ENCODED_SINCE: Final = 128 / 130
 """Share of bits that carry data, by generation: line encoding overhead is small from generation 3 on."""
 
 GPU_HOST_PCIE_UPLINK_RATIO = host_gauge(
-    "gpu_host_pcie_uplink_ratio",
     "Bandwidth of the link between a PCIe switch above GPUs and the port above it, over the most that both ends "
     "support: below 1, the link trained down. `bridge` is the switch's own port, `port` the one above.",
     labels=("bridge", "port"),
@@ -32,7 +31,6 @@ GPU_HOST_PCIE_UPLINK_RATIO = host_gauge(
     default_samples=lambda sample: sample.value < 1,
 )
 GPU_HOST_PCIE_UPLINK_INFO = host_info(
-    "gpu_host_pcie_uplink_info",
     "That link in detail: current and best lanes and generation, and the GPUs, network adapters and NVMe drives that "
     "share it.",
     labels=("bridge", "port", "width", "expected_width", "generation", "expected_generation", "behind"),
@@ -133,7 +131,6 @@ def devices_behind(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 PCIE_UPLINKS = HostCollector(
-    name="pcie_uplinks",
     about="PCIe links above the switches that GPUs share",
     tier=Tier.MEDIUM,
     reader=lambda _config: PcieUplinksReader().read,

@@ -13,38 +13,27 @@ from gpu_triage.driver.kernel.procfs import is_virtual_machine
 from gpu_triage.read.metrics.contract import HostCollector, HostRound
 from gpu_triage.read.metrics.metric import Tier, host_gauge
 
-GPU_HOST_NUMA_NODES = host_gauge(
-    "gpu_host_numa_nodes", "NUMA nodes of the host that have CPUs.", source="/sys/devices/system/node"
-)
+GPU_HOST_NUMA_NODES = host_gauge("NUMA nodes of the host that have CPUs.", source="/sys/devices/system/node")
 GPU_HOST_IOMMU_ACTIVE = host_gauge(
-    "gpu_host_iommu_active",
     "1 when the kernel has an IOMMU in use, even in pass-through, 0 when not; absent on kernels without IOMMU support.",
     source="/sys/class/iommu, /sys/kernel/iommu_groups",
 )
 
 GPU_HOST_VIRTUAL_MACHINE = host_gauge(
-    "gpu_host_virtual_machine",
     "1 when the host is a virtual machine, 0 when not; absent if neither CPUs nor firmware show it. "
     "gpu_virtualization_mode has what the driver reports.",
     source="the flag hypervisor of /proc/cpuinfo, else /sys/class/dmi/id/{sys_vendor,product_name}",
 )
 
-_DOMAINS: Final = {
-    "identity": "identity",
-    "DMA": "dma",
-    "DMA-FQ": "dma_fq",
-    "unmanaged": "unmanaged",
-    "blocked": "blocked",
-}
-"""Types of a group's default domain (``iommu_group_show_type`` of drivers/iommu/iommu.c), which vfio does not change,
-to labels."""
+_DOMAINS: Final = ("identity", "dma", "dma_fq", "unmanaged", "blocked")
+"""Types of a group's default domain, which vfio does not change; iommu_group_show_type of drivers/iommu/iommu.c writes
+``DMA-FQ``."""
 
 GPU_HOST_IOMMU_GPUS = host_gauge(
-    "gpu_host_iommu_gpus",
     "NVIDIA GPUs on the bus by default domain of their IOMMU group ({default_domain}), even while vfio has attached "
     "another one. dma and dma_fq send traffic between GPUs through the CPU. Absent without an IOMMU, and before Linux "
     "4.19.",
-    labels={"default_domain": _DOMAINS.values()},
+    labels={"default_domain": _DOMAINS},
     source="/sys/bus/pci/devices/*/iommu_group/type",
 )
 
@@ -71,20 +60,19 @@ class PlatformReader:
         groups = inquiry.ask(lambda: read_names(sysfs / "kernel" / "iommu_groups"))
         gpus = (inquiry.ask(lambda: read_pci_gpus(sysfs, round_.failures)) or ()) if groups else ()
         files = (device_directory(sysfs, gpu.bus_id) / "iommu_group/type" for gpu in gpus)
-        types = [(inquiry.ask(partial(read_text, file)) or "").strip() for file in files]
+        types = [(inquiry.ask(partial(read_text, file)) or "").strip().lower().replace("-", "_") for file in files]
         inquiry.finish()
         # Kernels without IOMMU support have neither directory: the state is unknown. Empty directories mean inactive.
         known = units is not None or groups is not None
         return PlatformReading(
             numa_nodes=len(nodes) if nodes else None,
             iommu_active=bool(units or groups) if known else None,
-            iommu_gpus=Counter(_DOMAINS[each] for each in types if each in _DOMAINS),
+            iommu_gpus=Counter(each for each in types if each in _DOMAINS),
             virtual_machine=self._is_virtual,
         )
 
 
 PLATFORM = HostCollector(
-    name="platform",
     about="NUMA nodes of the host, its IOMMU, the GPUs' default domains, and whether it is virtual",
     tier=Tier.SLOW,
     reader=lambda _config: PlatformReader().read,
@@ -97,7 +85,6 @@ MODULE_NAMES = ("nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm", "nvidia_
 _STATE_COLUMN = 4
 
 GPU_KERNEL_MODULE_LOADED = host_gauge(
-    "gpu_kernel_module_loaded",
     "1 when the kernel module is loaded, 0 when not; absent if /proc/modules cannot be read.",
     labels={"module": MODULE_NAMES},
     source="/proc/modules",
@@ -131,4 +118,4 @@ def parse_module(line: str) -> str | None:
     return columns[0] if columns[_STATE_COLUMN] == "Live" else None
 
 
-MODULES = HostCollector("modules", "kernel modules of the driver", Tier.MEDIUM, lambda _config: read_host_modules)
+MODULES = HostCollector("kernel modules of the driver", Tier.MEDIUM, lambda _config: read_host_modules)

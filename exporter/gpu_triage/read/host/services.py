@@ -23,7 +23,6 @@ SLURMD: Final = "slurmd"
 KUBELET: Final = "kubelet"
 
 GPU_HOST_SERVICE_RUNNING = host_gauge(
-    "gpu_host_service_running",
     "1 while the service ({service}) runs, 0 while it does not although the host needs it. The fabric manager is "
     "needed with NVSwitches on the PCI bus, or once it has run; the others are reported once they have run as "
     "systemd services. Absent if not needed, if unknown, and in the first five minutes after boot until it runs.",
@@ -143,7 +142,6 @@ def _is_switch(device: Path) -> bool:
 
 
 HOST_SERVICES = HostCollector(
-    name="host_services",
     about="services of the fabric (fabric manager, IMEX) and of schedulers",
     tier=Tier.MEDIUM,
     reader=lambda _config: ServicesReader().read,

@@ -13,18 +13,18 @@ import os
 import re
 import stat
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from enum import Enum
 from operator import is_not
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 from gpu_triage.driver.kernel.job_folder import Folder, LinkOutside, Listing
 from gpu_triage.log import fields
-from gpu_triage.read.metrics import metric
 from gpu_triage.read.metrics.contract import HostCollector, HostRound
 from gpu_triage.read.metrics.metric import Tier, host_gauge, host_info
+from gpu_triage.read.metrics.rendering import each
 from gpu_triage.read.processes.facts import read_user_names
 
 if TYPE_CHECKING:
@@ -44,13 +44,11 @@ MAX_AGE_SECONDS, _BEING_WRITTEN_SECONDS = 300.0, 1.0
 """NCCL Inspector rewrites a file as long as collectives complete, and in place: meanwhile the last content counts."""
 
 GPU_EXPORTER_TEXTFILE_MTIME_SECONDS = host_gauge(
-    "gpu_exporter_textfile_mtime_seconds",
     "Unix time at which a job's file was last written; its metrics have the same owner.",
     labels=("file", "owner"),
     source="--collector.textfile.directory",
 )
 GPU_EXPORTER_TEXTFILE_ERROR_INFO = host_info(
-    "gpu_exporter_textfile_error_info",
     "Why a job's file is rejected, as a named error; absent while the file is accepted.",
     labels=("file", "owner", "error"),
     source="--collector.textfile.directory",
@@ -100,8 +98,9 @@ class TextFile(NamedTuple):
 
     name: str
     owner: str
-    modified_at: float | None  # Unix seconds; None if it could not be opened
-    error: str  # why it is not republished; "" if it is
+    # Unix seconds; None if it could not be opened
+    modified_at: Annotated[float | None, GPU_EXPORTER_TEXTFILE_MTIME_SECONDS]
+    error: Annotated[str | None, GPU_EXPORTER_TEXTFILE_ERROR_INFO]  # why it is not republished; None if it is
 
 
 class TextFilesReading(NamedTuple):
@@ -141,7 +140,7 @@ class TextFilesReader:
         self._answers, (errors, families) = answers, self._merged
         found = zip(owners.items(), errors, strict=True)
         files = tuple(TextFile(path, owner, self._known[path].modified_at, error) for (path, owner), error in found)
-        rejected = {(file.name, file.error): file.owner for file in files if file.error}
+        rejected = {(file.name, file.error): file.owner for file in files if file.error is not None}
         host.failures.extend(error for _, error in rejected)
         for name, error in sorted(rejected.keys() - self._logged):
             facts = fields(file=name, owner=rejected[name, error], reason=error, remedy=Error[error.upper()].value)
@@ -395,13 +394,13 @@ def _unescaped(escape: re.Match[str]) -> str:
     return "\n" if escape[1] == "n" else escape[1]
 
 
-def merge(answers: Iterable[Text | Error]) -> tuple[tuple[str, ...], tuple[Metric, ...]]:
-    """Return why each file is not republished ("" if it is), and the families of the others, each name once.
+def merge(answers: Iterable[Text | Error]) -> tuple[tuple[str | None, ...], tuple[Metric, ...]]:
+    """Return why each file is not republished (None if it is), and the families of the others, each name once.
 
     Of an owner's files with the same series, only the first counts. A family is published without a type if files
     disagree about it, or its name belongs to another one: no file can take another one's series away.
     """
-    seen, errors = set[object](), list[str]()
+    seen, errors = set[object](), list[str | None]()
     families: dict[tuple[str, str], Metric] = {}
     for answer in answers:
         error = answer if isinstance(answer, Error) else None
@@ -411,7 +410,7 @@ def merge(answers: Iterable[Text | Error]) -> tuple[tuple[str, ...], tuple[Metri
                 _collect(answer, families)
             else:
                 error = Error.DUPLICATE_SERIES
-        errors.append("" if error is None else str(error))
+        errors.append(None if error is None else str(error))
     claims = Counter(name for family in families.values() for name in _names(family))
     page: dict[str, Metric] = {}
     for family in families.values():
@@ -463,20 +462,11 @@ def _ordered(family: Metric) -> list[Sample]:
     return [sample for samples in groups.values() for sample in samples]
 
 
-def render(reading: TextFilesReading) -> Iterator[metric.Sample]:
-    for file in reading.files:
-        if file.modified_at is not None:
-            yield GPU_EXPORTER_TEXTFILE_MTIME_SECONDS.sample(file.modified_at, file.name, file.owner)
-        if file.error:
-            yield GPU_EXPORTER_TEXTFILE_ERROR_INFO.sample(1, file.name, file.owner, file.error)
-
-
 TEXTFILE = HostCollector(
-    name="textfile",
     about="metrics that jobs write to files",
     tier=Tier.MEDIUM,
     reader=lambda config: TextFilesReader(config.collector_textfile_directory or Path()).read,
-    render=render,
+    render=lambda reading: each("name", "owner")(reading.files),
     foreign=lambda reading: reading.families,
     needs="collector_textfile_directory",
 )

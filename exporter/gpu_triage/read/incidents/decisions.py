@@ -117,7 +117,6 @@ def _reader(config: Config) -> Callable[[HostRound], Decisions]:
 
 
 DECISIONS: Final = HostCollector(
-    name=_FILE.name,
     about="findings that operators accepted, and repairs",
     tier=Tier.MEDIUM,
     reader=_reader,

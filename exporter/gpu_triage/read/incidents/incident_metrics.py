@@ -15,14 +15,12 @@ TIER: Final = Tier.EVENT
 WINDOW_DAYS: Final = (7, 30)  # time windows over which incidents are counted
 
 GPU_RESET_TIMESTAMP_SECONDS = gpu_gauge(
-    "gpu_reset_timestamp_seconds",
     "Unix time at which the GPU was last initialized, as far as known: boot, driver load, a card that appeared on "
     "the bus, GPUs released and reopened, a required reset no longer required, volatile ECC errors that decreased. "
     "Absent if unknown.",
     source="/proc/stat, btime; /dev/kmsg; the sampler",
 )
 GPU_INCIDENTS_RECENT = gpu_gauge(
-    "gpu_incidents_recent",
     "Incidents of one kind within the last 7 or 30 days, on this board in any slot (by=board) or in this slot with "
     "any board (by=slot); absent if none. Without gpu and uuid: a slot with Xids of a GPU that the driver has not "
     "listed. Kinds: Xids that need a page or a ticket, lost, uncorrected (memory errors), reset. Without a state "
@@ -31,14 +29,12 @@ GPU_INCIDENTS_RECENT = gpu_gauge(
     source="the sampler; the state directory",
 )
 GPU_INCIDENT_BOARDS_RECENT = gpu_gauge(
-    "gpu_incident_boards_recent",
     "Different boards with an incident of this kind in this GPU's slot within the last 30 days: more than one points "
     "to the slot. Absent if none.",
     labels={"pci_bus_id": ANY, "kind": ANY, "days": [str(WINDOW_DAYS[-1])]},
     source="the sampler; the state directory",
 )
 GPU_REPAIRED_TIMESTAMP_SECONDS = gpu_gauge(
-    "gpu_repaired_timestamp_seconds",
     "Unix time of the last recorded repair of the GPU or its slot: earlier incidents no longer count. Absent if none.",
     labels=("pci_bus_id", "by", "note"),
     source="the state directory",

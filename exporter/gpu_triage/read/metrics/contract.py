@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
@@ -18,7 +18,7 @@ from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.session import Device, DriverVersions
 from gpu_triage.machine import Machine, Moment
 from gpu_triage.options.config import Config, collector_enabled
-from gpu_triage.read.metrics.metric import MetricSpec, Sample, Tier, declared_in
+from gpu_triage.read.metrics.metric import Declared, MetricSpec, Sample, Tier, declared_in
 from gpu_triage.read.metrics.rendering import samples
 
 if TYPE_CHECKING:
@@ -86,41 +86,50 @@ HOST_LABELS: Final = GpuLabels("", "")
 """GPU labels for what concerns no particular GPU; Prometheus treats an empty label as missing."""
 
 
-@dataclass(frozen=True, slots=True)
-class GpuCollector(Generic[R]):
-    """A subject read from each GPU."""
+@dataclass(frozen=True, eq=False)
+class _Collector(Declared):
+    """What collectors of GPUs and of the host share. Their name is that of their switch, and the `collector` label."""
 
-    name: str  # the subject; the `collector` label and the flag ``--collector.<name>``
     about: str  # what it reads, for ``--help``
     tier: Tier  # how often it runs
+    default: bool = field(default=True, kw_only=True)  # whether it is enabled by default
+    also_in: tuple[ModuleType, ...] = field(default=(), kw_only=True)  # modules that declare more of its metrics
+
+    @cached_property
+    def metrics(self) -> tuple[MetricSpec, ...]:
+        """All metrics it may produce: its own, and those declared in `also_in`."""
+        own: list[MetricSpec] = []
+        for value in vars(sys.modules[self.module]).values():
+            if value is self:
+                break
+            if isinstance(value, MetricSpec):
+                own.append(value)
+            elif isinstance(value, _Collector):
+                own.clear()
+        return (*own, *(spec for other in self.also_in for spec in declared_in(other.__name__)))
+
+
+@dataclass(frozen=True, eq=False)
+class GpuCollector(_Collector, Generic[R]):
+    """A subject read from each GPU."""
+
     # Factory of the read function, called once per GPU ever seen; the reader may keep state (integrals, last values)
     # for that GPU as long as the process runs.
     reader: Callable[[Config], Callable[[GpuRound], R]]
     # Pure function that renders a reading; by default from its annotated fields.
     render: Callable[[R, GpuLabels], Iterator[Sample]] = samples
-    default: bool = True  # whether it is enabled by default
     kept: bool = False  # whether its last samples stay published while the GPU is lost (identity only)
     # Whether its NVML calls involve other GPUs too. A call to a hung GPU would block all others, so such collectors
     # share a lane of their own.
     asks_peers: bool = False
-    also_in: tuple[ModuleType, ...] = ()  # additional modules that declare and render some of its metrics
-
-    @property
-    def metrics(self) -> tuple[MetricSpec, ...]:
-        """All metrics it may produce: its own, and those declared in `also_in`."""
-        return _declared(self.name, self.reader.__module__, self.also_in)
 
 
-@dataclass(frozen=True, slots=True)
-class HostCollector(Generic[R]):
-    """A subject read from the host; attributes as for GpuCollector, plus these."""
+@dataclass(frozen=True, eq=False)
+class HostCollector(_Collector, Generic[R]):
+    """A subject read from the host; `reader` and `render` as for GpuCollector."""
 
-    name: str
-    about: str
-    tier: Tier
     reader: Callable[[Config], Callable[[HostRound], R]]
     render: Callable[[R], Iterator[Sample]] = samples
-    default: bool = True
     # Metric families from other sources, to republish; they are not in the metric catalog.
     foreign: Callable[[R], tuple[Metric, ...]] | None = None
     needs: str | None = None  # name of a Config field that must be set for the collector to run, or None
@@ -129,23 +138,6 @@ class HostCollector(Generic[R]):
     own_lane: bool = False
     # Whether its last samples stay published while a read hangs. Its success is 0 meanwhile.
     kept_while_stalled: bool = False
-
-    @property
-    def metrics(self) -> tuple[MetricSpec, ...]:
-        return _declared(self.name, self.reader.__module__, ())
-
-
-@cache
-def _declared(collector: str, module: str, also_in: tuple[ModuleType, ...]) -> tuple[MetricSpec, ...]:
-    own: list[MetricSpec] = []
-    for value in vars(sys.modules[module]).values():
-        if isinstance(value, MetricSpec):
-            own.append(value)
-        elif isinstance(value, GpuCollector | HostCollector):
-            if value.name == collector:
-                break
-            own.clear()
-    return (*own, *(spec for other in also_in for spec in declared_in(other.__name__)))
 
 
 AnyGpuCollector = GpuCollector[Any]

@@ -1,8 +1,6 @@
 """Metric declarations: each subject declares name, help, labels and source of its metrics in one place.
 
->>> fan = gpu_gauge(
-...     "gpu_fan_speed_ratio", "Speed by side ({side}), 0-1.", labels={"side": ("front", "back")}, source="sysfs"
-... )
+>>> fan = gpu_gauge("Speed by side ({side}), 0-1.", labels={"side": ("front", "back")}, source="sysfs")
 >>> fan.help, fan.labels
 ('Speed by side (front, back), 0-1.', ('gpu', 'uuid', 'side'))
 >>> fan.sample(0.5, "0", "GPU-1", "front").value
@@ -14,9 +12,9 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -48,9 +46,28 @@ class Sample(NamedTuple):
     value: float
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MetricSpec:
-    name: str  # exposed name, with unit suffix, and `_total` for counters
+def _declaring_module() -> str:
+    """The module that declares a metric or a collector: of the innermost caller outside this package."""
+    frame = sys._getframe()  # noqa: SLF001 - as namedtuple does
+    while frame.f_back and frame.f_globals["__name__"].startswith(f"{__package__}."):
+        frame = frame.f_back
+    return str(frame.f_globals["__name__"])
+
+
+@dataclass(frozen=True, eq=False)
+class Declared:
+    """A metric or collector: a constant of its module, which gives it its name."""
+
+    module: str = field(init=False, repr=False, default_factory=_declaring_module)
+
+    @cached_property
+    def name(self) -> str:
+        """The name of its constant, in lower case: of a metric with unit suffix, and `_total` for counters."""
+        return next(name for name, value in vars(sys.modules[self.module]).items() if value is self).lower()
+
+
+@dataclass(frozen=True, eq=False)
+class MetricSpec(Declared):
     kind: Kind  # gauge, counter or info
     help: str  # full sentences: meaning, range, when it is absent, how it resets
     source: str  # NVML function, field ID or kernel path it is read from
@@ -92,7 +109,6 @@ class MetricSpec:
 def _declare(
     kind: Kind,
     first_labels: tuple[str, ...],
-    name: str,
     help_text: str,
     *,
     source: str,
@@ -107,7 +123,6 @@ def _declare(
     for placeholder, each in listed.items():
         help_text = help_text.replace(f"{{{placeholder}}}", ", ".join(each))
     return MetricSpec(
-        name,
         kind,
         help_text,
         source,

@@ -1,17 +1,17 @@
 """Keep the kernel's counters from decreasing while this process runs."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
+from functools import cache
 from operator import add, ge
-from typing import Final, Generic, TypeVar
+from typing import Any, TypeVar, get_args, get_type_hints
 
-K = TypeVar("K", bound="Hashable")
+from gpu_triage.read.metrics.metric import Kind, MetricSpec
 
-_MICROSECONDS: Final = 1e6
+R = TypeVar("R")
 
 
-class MonotoneCounters(Generic[K]):
+class MonotoneCounters:
     """Counters by key, alone or in rows, that start at the kernel's value and never decrease.
 
     A small drop is jitter (a CPU's idle and iowait are estimates that may be revised): the counter is held until the
@@ -20,26 +20,27 @@ class MonotoneCounters(Generic[K]):
     """
 
     def __init__(self) -> None:
-        self._highest: dict[K, tuple[int, ...]] = {}
-        self._carried: dict[K, tuple[int, ...]] = {}
+        self._highest: dict[Hashable, tuple[Any, ...]] = {}
+        self._carried: dict[Hashable, tuple[Any, ...]] = {}
 
-    def published(self, key: K, value: int, *, start: int = 0) -> int:
+    def published(self, key: Hashable, value: int, *, start: int = 0) -> int:
         """The value to publish for one of the kernel, in its unit; `start` is subtracted from the first."""
         return self.row(key, (value,), starts=(start,))[0]
 
-    def published_seconds(
-        self: MonotoneCounters[str], file: str, seconds: Mapping[str, float] | None
-    ) -> Mapping[str, float] | None:
-        """Like `published`, for a file's counters by kind, which the kernel keeps in microseconds, and as exact."""
-        return seconds and {
-            kind: self.published(f"{file} {kind}", round(each * _MICROSECONDS)) / _MICROSECONDS
-            for kind, each in seconds.items()
-        }
+    def continued(self, reading: R, *key: str) -> R:
+        """A reading with the values to publish of its counters; the key distinguishes it from others of its type."""
+        values: Any = reading  # a dataclass
+        published: dict[str, Any] = {}
+        for name in _counters_of(values.__class__):
+            value = getattr(values, name)
+            if isinstance(value, Mapping):
+                published[name] = {each: self.published((*key, name, each), count) for each, count in value.items()}
+            elif value is not None:
+                published[name] = self.published((*key, name), value)
+        continued: R = replace(values, **published)
+        return continued
 
-    def known(self, key: K, value: int | None) -> int | None:
-        return None if value is None else self.published(key, value)
-
-    def row(self, key: K, values: tuple[int, ...], *, starts: tuple[int, ...] | None = None) -> tuple[int, ...]:
+    def row(self, key: Hashable, values: tuple[int, ...], *, starts: tuple[int, ...] | None = None) -> tuple[int, ...]:
         """Like `published`, for several counters at once: /proc/stat has thousands.
 
         If the number of counters changes, the row starts over. `starts` are the parts of a new row to subtract.
@@ -54,3 +55,14 @@ class MonotoneCounters(Generic[K]):
             values = tuple(now if now >= most or now * 2 < most else most for now, most in pairs)
         self._highest[key] = values
         return tuple(map(add, self._carried[key], values))
+
+
+@cache
+def _counters_of(kind: type) -> tuple[str, ...]:
+    """Fields of a type of reading that are annotated with a counter."""
+    hints = get_type_hints(kind, include_extras=True)
+    return tuple(name for name, hint in hints.items() if any(map(_is_counter, get_args(hint))))
+
+
+def _is_counter(annotation: object) -> bool:
+    return isinstance(annotation, MetricSpec) and annotation.kind is Kind.COUNTER

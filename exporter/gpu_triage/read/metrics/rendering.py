@@ -33,7 +33,7 @@ def samples(reading: Any, labels: tuple[str, ...] = ()) -> Iterator[Sample]:
 
     >>> from dataclasses import make_dataclass
     >>> from gpu_triage.read.metrics.metric import gpu_gauge
-    >>> heat = gpu_gauge("gpu_temperature_celsius", "Temperature.", labels=("sensor",), source="nvml")
+    >>> heat = gpu_gauge("Temperature.", labels=("sensor",), source="nvml")
     >>> reading = make_dataclass("Reading", [("core", Annotated[float | None, heat, "gpu"])])
     >>> [(sample.labels, sample.value) for sample in samples(reading(84), ("0", "GPU-1"))]
     [(('0', 'GPU-1', 'gpu'), 84.0)]

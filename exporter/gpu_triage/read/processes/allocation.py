@@ -18,7 +18,6 @@ MOST_ALLOCATIONS: Final = 64
 """Per GPU. Time slicing typically shares a GPU among about ten pods."""
 
 GPU_ALLOCATED = gpu_gauge(
-    "gpu_allocated",
     "1 for each container or Slurm job to which the GPU, or a MIG device of it, is allocated, even without a process; "
     "a single 0 with empty labels if unallocated. Absent without --kubernetes.pod-resources-socket and "
     "--slurm.jobs-directory, and while neither answers.",
@@ -111,7 +110,6 @@ def render(reading: Allocations | None, gpu: GpuLabels) -> Iterator[Sample]:
 
 
 ALLOCATION = GpuCollector(
-    name="allocation",
     about="containers and Slurm jobs that each GPU is allocated to",
     tier=Tier.MEDIUM,
     reader=lambda _config: AllocationReader().read,

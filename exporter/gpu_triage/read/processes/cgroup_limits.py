@@ -38,7 +38,6 @@ MEMORY_EVENTS: Final = ("high", "max", "oom", "oom_kill")
 
 _WHERE: Final = "`cgroup` is its path, as cAdvisor's label `id`"
 GPU_CGROUP_CPU_LIMIT_CPUS = gpu_gauge(
-    "gpu_cgroup_cpu_limit_cpus",
     "CPU limit, in CPUs, of a cgroup with processes on the GPU, or of one above it: a Kubernetes limit, Docker's "
     f"--cpus, systemd's CPUQuota. {_WHERE}. Absent without a limit.",
     labels=("cgroup",),
@@ -47,22 +46,17 @@ GPU_CGROUP_CPU_LIMIT_CPUS = gpu_gauge(
 _cgroup_counter = partial(gpu_counter, labels=("cgroup",))
 
 GPU_CGROUP_CPU_PERIODS_TOTAL = _cgroup_counter(
-    "gpu_cgroup_cpu_periods_total",
     "Enforcement periods, usually 100 ms, in which a cgroup with a CPU limit had work.",
     source="/sys/fs/cgroup/**/cpu.stat nr_periods",
 )
 GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL = _cgroup_counter(
-    "gpu_cgroup_cpu_throttled_periods_total",
-    "Periods in which the CPU limit throttled the cgroup.",
-    source="/sys/fs/cgroup/**/cpu.stat nr_throttled",
+    "Periods in which the CPU limit throttled the cgroup.", source="/sys/fs/cgroup/**/cpu.stat nr_throttled"
 )
 GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL = _cgroup_counter(
-    "gpu_cgroup_cpu_throttled_seconds_total",
     "Time for which the CPU limit stopped the cgroup, summed over CPUs: up to one second per second and CPU.",
     source="/sys/fs/cgroup/**/cpu.stat throttled_usec; version 1: throttled_time",
 )
 GPU_CGROUP_MEMORY_EVENTS_TOTAL = gpu_counter(
-    "gpu_cgroup_memory_events_total",
     "How often a cgroup with a memory limit, or one below it, hit its limits ({event}). Version 1 has max and "
     "oom_kill. Absent without a limit.",
     labels={"cgroup": ANY, "event": MEMORY_EVENTS},
@@ -70,7 +64,6 @@ GPU_CGROUP_MEMORY_EVENTS_TOTAL = gpu_counter(
     default_samples=lambda sample: sample.value > 0,
 )
 GPU_CGROUP_PRESSURE_SECONDS_TOTAL = gpu_counter(
-    "gpu_cgroup_pressure_seconds_total",
     "Time for which at least one (some) or all (full) active tasks of the job's own cgroup waited for the resource. "
     "Absent with version 1 and on kernels without PSI.",
     labels={"cgroup": ANY, "resource": RESOURCES, "kind": KINDS},
@@ -78,7 +71,6 @@ GPU_CGROUP_PRESSURE_SECONDS_TOTAL = gpu_counter(
     default_samples=no_sample,
 )
 GPU_CGROUP_WRITTEN_BYTES_TOTAL = _cgroup_counter(
-    "gpu_cgroup_written_bytes_total",
     "Bytes that the job's own cgroup wrote to disks of the host, not to file servers. Absent with version 1 and "
     "without the io controller.",
     source="/sys/fs/cgroup/**/io.stat wbytes",
@@ -109,7 +101,7 @@ class _Known:
     cpus: float | None = None  # None if unlimited
     limits_memory: bool = False
     read_at: float = -math.inf
-    counters: MonotoneCounters[str] = field(default_factory=MonotoneCounters)
+    counters: MonotoneCounters = field(default_factory=MonotoneCounters)
 
 
 class CgroupsReader:
@@ -148,27 +140,21 @@ def _reading(path: str, places: Mapping[str, Path], ask: _Asking, cgroup: _Known
     if now - cgroup.read_at >= _LIMITS_KEPT_SECONDS:
         cgroup.cpus, cgroup.limits_memory = _cpu_limit(places, ask), _has_memory_limit(places, ask)
         cgroup.read_at = now
-    job, counted = places.get("job"), cgroup.counters
+    job = places.get("job")
     if cgroup.cpus is None and not cgroup.limits_memory and job is None:
         return None
     cpu = _cpu_counts(places, ask) if cgroup.cpus is not None else {}
-    events = _memory_events(places, ask) if cgroup.limits_memory else {}
-    throttled = counted.known("throttled", cpu.get("throttled"))
-    cpu_pressure, io_pressure, memory_pressure = (
-        counted.published_seconds(of, ask(job, f"{of}.pressure", parse_pressure)) for of in RESOURCES
+    reading = CgroupReading(
+        path,
+        cgroup.cpus,
+        periods=cpu.get("nr_periods"),
+        throttled_periods=cpu.get("nr_throttled"),
+        throttled_seconds=cpu["throttled"] / _NANOSECONDS if "throttled" in cpu else None,
+        memory_events=(_memory_events(places, ask) if cgroup.limits_memory else {}) or None,
+        **{f"{of}_pressure": ask(job, f"{of}.pressure", parse_pressure) for of in RESOURCES},
+        written_bytes=ask(job, "io.stat", _written_bytes),
     )
-    return CgroupReading(
-        path=path,
-        cpu_limit=cgroup.cpus,
-        periods=counted.known("periods", cpu.get("nr_periods")),
-        throttled_periods=counted.known("nr_throttled", cpu.get("nr_throttled")),
-        throttled_seconds=None if throttled is None else throttled / _NANOSECONDS,
-        memory_events={name: counted.published(name, count) for name, count in events.items()} or None,
-        cpu_pressure=cpu_pressure,
-        io_pressure=io_pressure,
-        memory_pressure=memory_pressure,
-        written_bytes=counted.known("written", ask(job, "io.stat", _written_bytes)),
-    )
+    return cgroup.counters.continued(reading)
 
 
 def _levels(folders: CgroupFolders, place: Place | None, pid: int) -> Iterator[tuple[str, Path, bool]]:

@@ -69,7 +69,6 @@ _PAGES: Final = re.compile(r"(?<= )N([0-9]{1,5})=([0-9]{1,20})(?= |$)")
 _PAGE_KIB: Final = re.compile(r" kernelpagesize_kB=(\S+)")
 
 GPU_PROCESS_NUMA_MEMORY_LOCAL_RATIO = gpu_gauge(
-    "gpu_process_numa_memory_local_ratio",
     "Share of the process's resident memory on the GPU's NUMA node or one about as near, 0-1. Absent if all nodes "
     "are about as near, if unknown, and if /proc/PID/numa_maps is not readable. Off by default.",
     labels=("pid", "process"),
@@ -155,7 +154,6 @@ def _local_ratio(numa_maps: Path, near: frozenset[int]) -> float | None:
 
 
 PROCESS_MEMORY_LOCALITY = GpuCollector(
-    name="process_memory_locality",
     about="share of processes' memory on the GPU's NUMA node; walks their page tables under their memory lock",
     tier=Tier.SLOW,
     # Half of the deadline: reading the last process may take past the time limit.

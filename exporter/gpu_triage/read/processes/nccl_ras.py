@@ -29,14 +29,12 @@ ACTIVE, LATE, UNRESPONSIVE, DEAD = STATES = ("active", "late", "unresponsive", "
 _SOURCE: Final = "NCCL's RAS at --nccl.ras-address"
 
 GPU_NCCL_COMMUNICATORS = host_gauge(
-    "gpu_nccl_communicators",
     "Communicators of the NCCL job that answers at the address. As for all gpu_nccl metrics, the host of the lowest "
     "rank that responds publishes those of the whole job; before NCCL 2.28.7, every host of the job does.",
     labels=("address",),
     source=_SOURCE,
 )
 GPU_NCCL_RANKS = host_gauge(
-    "gpu_nccl_ranks",
     "GPUs of the NCCL job by state ({state}). Dead: NCCL has not reached the process for a minute. Unresponsive: it "
     "did not reach it now. Late: others launched a collective operation that this one has not launched for 30 seconds "
     "or more, while it does not wait for another one itself; neither active nor late are published if NCCL does not "
@@ -45,7 +43,6 @@ GPU_NCCL_RANKS = host_gauge(
     source=_SOURCE,
 )
 GPU_NCCL_AWAITED_RANK_INFO = host_info(
-    "gpu_nccl_awaited_rank_info",
     "A rank that the NCCL job waits for: its state as in gpu_nccl_ranks, its number in the largest communicator that "
     "it is in, and its host's address, its PID there and its GPU's NVML index. At most 16 for each address; rank and "
     "communicator are empty if NCCL does not report them.",
@@ -53,7 +50,6 @@ GPU_NCCL_AWAITED_RANK_INFO = host_info(
     source=_SOURCE,
 )
 GPU_NCCL_OPERATIONS_TOTAL = host_counter(
-    "gpu_nccl_operations_total",
     "Collective operations that every rank of the communicator that responds has launched since its creation, without "
     "send and receive and without those that a CUDA graph repeats. For the 16 largest communicators, with NCCL 2.28.7 "
     "and later.",
@@ -310,7 +306,6 @@ def _reader(config: Config) -> Callable[[HostRound], tuple[JobReading, ...]]:
 
 
 NCCL_RAS = HostCollector(
-    name="nccl_ras",
     about="NCCL jobs: ranks that are gone or late, operations",
     tier=Tier.SLOW,
     reader=_reader,

@@ -35,14 +35,12 @@ _AHEAD_SECONDS: Final = 1.0
 """Samples carry wall-clock timestamps; one in the future dates from before the clock was set back."""
 
 GPU_PROCESSES = gpu_gauge(
-    "gpu_processes",
     "Processes with a context on the GPU, each in one type: compute, graphics, compute_graphics (in both driver "
     "lists, like a desktop's compositor), mps. Absent if unknown (gpu_exporter_degraded_info).",
     labels={"type": (*KINDS, BOTH)},
     source="nvmlDeviceGet{Compute,Graphics,MPSCompute}RunningProcesses",
 )
 GPU_PROCESSES_TRUNCATED = gpu_gauge(
-    "gpu_processes_truncated",
     "Processes left out of per-process series by --process.max, smallest first; plus one if the driver truncated its "
     f"list, after {MOST_LISTED} processes of a kind.",
     source="the exporter",
@@ -51,30 +49,25 @@ GPU_PROCESSES_TRUNCATED = gpu_gauge(
 _process_gauge = partial(gpu_gauge, labels=("pid", "process"))
 
 GPU_PROCESS_MEMORY_BYTES = _process_gauge(
-    "gpu_process_memory_bytes",
     "Device memory held by a process; absent if the driver cannot report it. `pid` is the host's PID; outside its "
     "namespace, with driver 535.113 and later, the PID in the exporter's.",
     source="nvmlDeviceGet*RunningProcesses.usedGpuMemory",
 )
 GPU_PROCESS_SM_UTILIZATION_RATIO = _process_gauge(
-    "gpu_process_sm_utilization_ratio",
     "Share of time this process's kernels ran, 0-1, over the last round. Absent in MIG mode.",
     source="nvmlDeviceGetProcessUtilization.smUtil",
 )
 GPU_PROCESS_NUMA_LOCAL = _process_gauge(
-    "gpu_process_numa_local",
     "1 when every CPU allowed to the process is on the GPU's NUMA node or about as near (another node of its socket), "
     "0 when all are clearly farther. Absent when it spans both, when all nodes are about as near, and when unknown.",
     source="/proc/PID/status, /sys/devices/system/node/node*/distance",
 )
 GPU_PROCESS_NUMA_DISTANCE = _process_gauge(
-    "gpu_process_numa_distance",
     "Firmware distance from the GPU's NUMA node to the nearest CPU allowed to the process. Only if "
     "gpu_process_numa_local is 0; absent if the kernel does not report distances.",
     source="/sys/devices/system/node/node*/distance",
 )
 GPU_PROCESS_WAITS_FOR = _process_gauge(
-    "gpu_process_waits_for",
     "What a compute process may wait for while it does nothing, without being hung: {states}. input: it alone is in "
     "the foreground of a terminal; requests: it, its parent or a thread has the name of a notebook, server or idle "
     "worker; continuation: a signal or a debugger stopped it.",
@@ -83,7 +76,6 @@ GPU_PROCESS_WAITS_FOR = _process_gauge(
     default_samples=lambda sample: sample.value > 0,
 )
 GPU_PROCESS_INFO = gpu_info(
-    "gpu_process_info",
     "Owner of a process; join on gpu, uuid and pid. Labels that do not apply or cannot be read are empty. "
     "docs/jobs.md has where the names come from.",
     labels=(
@@ -93,20 +85,17 @@ GPU_PROCESS_INFO = gpu_info(
     source="/proc/PID/{comm,status,cgroup}, /var/log/containers, the kubelet",
 )
 GPU_PROCESS_OWNER_INFO = gpu_info(
-    "gpu_process_owner_info",
     "Owners of the processes on the GPU, one series each, with labels of gpu_process_info; all empty for processes "
     "that cannot be read.",
     labels=("user", "pod_uid", "workload_pod", "workload_namespace", "slurm_job_id"),
     source="as gpu_process_info",
 )
 GPU_NUMA_MISMATCHED_PROCESSES = gpu_gauge(
-    "gpu_numa_mismatched_processes",
     "Compute processes with all allowed CPUs clearly farther from the GPU than the nearest CPUs. Absent when unknown, "
     "and when all NUMA nodes are about as near.",
     source="/proc/PID/status, /sys/devices/system/node/node*/distance",
 )
 GPU_NUMA_UNPINNED_PROCESSES = gpu_gauge(
-    "gpu_numa_unpinned_processes",
     "Compute processes allowed on every CPU of a host with near and far NUMA nodes. Absent when unknown, and when all "
     "nodes are about as near.",
     source="/proc/PID/status",
@@ -258,7 +247,6 @@ def _owner_labels(process: ProcessReading) -> tuple[str, ...]:
 
 
 PROCESSES = GpuCollector(
-    name="processes",
     about="processes on each GPU and their NUMA locality",
     tier=Tier.MEDIUM,
     reader=lambda config: ProcessesReader(config.process_max).read,

@@ -177,7 +177,6 @@ def read_pod_names(round_: HostRound) -> None:
 
 
 POD_NAMES = HostCollector(
-    name="pod_names",
     about="names of the pods and containers that hold GPUs",
     tier=Tier.MEDIUM,
     reader=lambda _config: read_pod_names,
@@ -230,7 +229,6 @@ def read_container_names(round_: HostRound) -> None:
 
 
 CONTAINER_NAMES = HostCollector(
-    name="container_names",
     about="names of the pods and containers of processes",
     tier=Tier.MEDIUM,
     reader=lambda _config: read_container_names,

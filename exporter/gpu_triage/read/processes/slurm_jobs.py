@@ -136,7 +136,6 @@ def read_slurm_jobs(round_: HostRound) -> None:
 
 
 SLURM_JOBS = HostCollector(
-    name="slurm_jobs",
     about="which job of Slurm has which GPU",
     tier=Tier.MEDIUM,
     reader=lambda _config: read_slurm_jobs,

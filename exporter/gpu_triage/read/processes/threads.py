@@ -38,7 +38,6 @@ bottleneck."""
 OTHER: Final = "other"
 
 GPU_BUSIEST_THREAD_RATIO = gpu_gauge(
-    "gpu_busiest_thread_ratio",
     "CPU time of the busiest thread of the processes on the GPU and their children, as a share of one CPU over 10 to "
     "20 seconds: at 1, the job waits for a single thread. `thread` is its name. Threads that poll the network, such as "
     "NCCL's, do not count.",
@@ -47,20 +46,17 @@ GPU_BUSIEST_THREAD_RATIO = gpu_gauge(
     default_samples=no_sample,
 )
 GPU_RUNNING_THREAD_SECONDS_TOTAL = gpu_counter(
-    "gpu_running_thread_seconds_total",
     "Time for which threads of these processes ran or were runnable, from a sample of them in each round.",
     source="/proc/PID/task/TID/stat state R",
     default_samples=no_sample,
 )
 GPU_BLOCKED_THREAD_SECONDS_TOTAL = gpu_counter(
-    "gpu_blocked_thread_seconds_total",
     "Time for which sampled threads of these processes waited uninterruptibly in the kernel (state D), by kernel "
     "function (see gpu_process_blocked_since_timestamp_seconds). Absent until one does.",
     labels=("wait_channel",),
     source="/proc/PID/task/TID/{stat,wchan}",
 )
 GPU_MAIN_THREAD_CPU_SECONDS_TOTAL = gpu_counter(
-    "gpu_main_thread_cpu_seconds_total",
     "CPU time of the main threads of the processes on the GPU, without their children. Its rate is about 1 while one "
     "computes or spins, as in a synchronization with the GPU, and about 0 while it sleeps, waits for a disk or is "
     "stopped.",
@@ -224,7 +220,6 @@ _LAYERS: Final = {"storage": ("write_bytes", "read_bytes"), "calls": ("wchar", "
 _COUNT: Final = re.compile(r"^(write_bytes|read_bytes|wchar|rchar): ([0-9]{1,20})$", re.MULTILINE)
 
 GPU_PROCESSES_WRITTEN_BYTES_TOTAL = gpu_counter(
-    "gpu_processes_written_bytes_total",
     "Bytes that the processes on the GPU and their children wrote since the exporter saw them, by {layer}: storage is "
     "what they put into the page cache or sent to a disk, of NFS and Lustre too; calls is what they passed to write(), "
     "also for sockets, pipes and file systems that bypass the page cache, such as GPFS and FUSE. Absent without the "
@@ -234,7 +229,6 @@ GPU_PROCESSES_WRITTEN_BYTES_TOTAL = gpu_counter(
     default_samples=no_sample,
 )
 GPU_PROCESSES_READ_BYTES_TOTAL = gpu_counter(
-    "gpu_processes_read_bytes_total",
     "Bytes that these processes read since then, by {layer}: storage is what came from disks and file servers, calls "
     "what read() returned, also from the page cache.",
     labels={"layer": tuple(_LAYERS)},

@@ -27,7 +27,6 @@ _BLOCKED_SECONDS: Final = 30.0
 _SYMBOL: Final = re.compile(r"[A-Za-z_][\w.]{0,63}")
 
 GPU_PROCESS_CPU_SECONDS_TOTAL = gpu_counter(
-    "gpu_process_cpu_seconds_total",
     "User and system CPU time of all the process's threads. Starts over if the PID is reused.",
     labels=("pid", "process"),
     source="/proc/PID/stat utime, stime",
@@ -36,20 +35,13 @@ GPU_PROCESS_CPU_SECONDS_TOTAL = gpu_counter(
 _process_gauge = partial(gpu_gauge, labels=("pid", "process"), default_samples=no_sample)
 
 GPU_PROCESS_RESIDENT_MEMORY_BYTES = _process_gauge(
-    "gpu_process_resident_memory_bytes",
-    "Host memory of the process in RAM, including shared memory.",
-    source="/proc/PID/stat rss",
+    "Host memory of the process in RAM, including shared memory.", source="/proc/PID/stat rss"
 )
-GPU_PROCESS_THREADS = _process_gauge(
-    "gpu_process_threads", "Threads of the process.", source="/proc/PID/stat num_threads"
-)
+GPU_PROCESS_THREADS = _process_gauge("Threads of the process.", source="/proc/PID/stat num_threads")
 GPU_PROCESS_START_TIMESTAMP_SECONDS = _process_gauge(
-    "gpu_process_start_timestamp_seconds",
-    "Unix time at which the process started.",
-    source="/proc/PID/stat starttime, /proc/stat btime",
+    "Unix time at which the process started.", source="/proc/PID/stat starttime, /proc/stat btime"
 )
 GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS = gpu_gauge(
-    "gpu_process_blocked_since_timestamp_seconds",
     "Unix time since which a thread of the process has waited in the kernel (state D) without running; the longest "
     f"wait of several. Absent below {_BLOCKED_SECONDS:.0f} s. `wait_channel` is the kernel function; empty if hidden, "
     "as without CAP_SYS_PTRACE.",

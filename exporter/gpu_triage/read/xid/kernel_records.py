@@ -75,10 +75,11 @@ class KernelLog:
         before = self._last_sequence, self.lost
         try:
             if self._file is None:
-                self._open()
+                self._file = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                self._close = weakref.finalize(self, os.close, self._file)
             records = [
                 record
-                for chunk in self._chunks()
+                for chunk in self._chunks(self._file)
                 for line in self._lines(chunk)
                 if (record := _record(line)) is not None and self._is_next(record)
             ]
@@ -111,18 +112,12 @@ class KernelLog:
         self._overrun, self._last_sequence = False, record.sequence
         return True
 
-    def _open(self) -> None:
-        file = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        self._file = file
-        self._close = weakref.finalize(self, os.close, file)
-
-    def _chunks(self) -> Iterator[bytes]:
+    def _chunks(self, file: int) -> Iterator[bytes]:
         """Yield the result of each read; reads of the device return one whole record."""
-        assert self._file is not None  # noqa: S101 - read() opened it
         size = 0
         while size < ROUND_BYTES:
             try:
-                chunk = self._read(self._file, _CHUNK_BYTES)
+                chunk = self._read(file, _CHUNK_BYTES)
             except BlockingIOError:
                 self.drained = True
                 return

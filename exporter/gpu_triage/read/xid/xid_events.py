@@ -304,10 +304,8 @@ class UnitFailures:
         programs = {failure.program for failure in here if failure.program}
         if len(processes) < ENOUGH_PROCESSES:
             return None
-        span_seconds = here[-1].at - here[0].at
-        if len(programs) < _ENOUGH_PROGRAMS and span_seconds < _APART_SECONDS:
-            return None
-        return unit, len(processes)
+        differ = len(programs) >= _ENOUGH_PROGRAMS or here[-1].at - here[0].at >= _APART_SECONDS
+        return (unit, len(processes)) if differ else None
 
     def _fails_elsewhere(self, gpu: str, unit: str, program: str) -> bool:
         """Whether a program also fails in the same place of another GPU, which means the program is at fault."""

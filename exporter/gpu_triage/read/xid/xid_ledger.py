@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -143,40 +143,37 @@ class XidLedger:
 
 
 def _counts(tallies: Mapping[str, _Tally]) -> XidCounts:
-    return {name: count for tally in tallies.values() for name, count in tally.counts()}
+    series = (each for tally in tallies.values() for each in tally.series.items())
+    return {name: XidCount(count, newest.last_at) for name, (count, newest) in series}
 
 
 @dataclass(eq=False, slots=True)
 class _Incident:
-    """An incident that happened `at`, by the source with timestamps if any; the name is None while it is held back."""
+    """An incident that happened `at`, by the source with timestamps if any; the name is None while it is held back.
+
+    `before` is the time of the latest one that was counted under its name before it.
+    """
 
     earliest: float
     latest: float
     at: float
     name: XidName | None = None
+    before: float = 0.0
+
+    @property
+    def last_at(self) -> float:
+        return max(self.before, self.at)
 
     def is_near(self, report: XidReport) -> bool:
         return self.earliest - report.latest <= WINDOW_SECONDS and report.earliest - self.latest <= WINDOW_SECONDS
 
 
 @dataclass(eq=False, slots=True)
-class _Series:
-    """Published state of one name: its incidents, the latest, and the time of the latest before that."""
-
-    newest: _Incident
-    count: int = 1
-    before_newest: float = 0.0
-
-    @property
-    def last_at(self) -> float:
-        return max(self.before_newest, self.newest.at)
-
-
-@dataclass(eq=False, slots=True)
 class _Tally:
     """Incidents of one GPU and Xid; `decided_by_text` if only the kernel log has the code or whether it is fatal.
 
-    `awaited` has the incidents that each source has not reported yet, oldest first; `counted` is the ledger's.
+    `awaited` has the incidents that each source has not reported yet, oldest first; `counted` is the ledger's; `series`
+    has how many incidents each name has, and the newest.
     """
 
     gpu: str
@@ -186,12 +183,9 @@ class _Tally:
     awaited: dict[XidSource, deque[_Incident]] = field(
         default_factory=lambda: {source: deque(maxlen=_MOST_AWAITED) for source in XidSource}
     )
-    _series: dict[XidName, _Series] = field(default_factory=dict)
+    series: dict[XidName, tuple[int, _Incident]] = field(default_factory=dict)
     _held: deque[_Incident] = field(default_factory=lambda: deque(maxlen=_MOST_AWAITED))
     _newest: _Incident | None = None
-
-    def counts(self) -> Iterator[tuple[XidName, XidCount]]:
-        return ((name, XidCount(series.count, series.last_at)) for name, series in self._series.items())
 
     def began_by(self, at: float) -> bool:
         """Whether the latest incident may have happened by this monotonic second."""
@@ -258,24 +252,17 @@ class _Tally:
     def _count(self, incident: _Incident, name: XidName) -> None:
         incident.name = name
         self.counted.append(CountedXid(self.gpu, name, incident.at))
-        series = self._series.get(name)
-        if series is None:
-            self._series[name] = _Series(incident)
-            return
-        series.before_newest, series.newest = series.last_at, incident
-        series.count += 1
+        count, newest = self.series.get(name, (0, incident))
+        if newest is not incident:
+            incident.before = newest.last_at
+        self.series[name] = (count + 1, incident)
 
 
 _MOST_SWITCHES: Final = 64
 
 
-class SwitchErrors:
-    """Counts the SXids of each switch by code, with the time of the latest."""
-
-    def __init__(self) -> None:
-        self.counts: dict[str, XidCounts] = {}
-
-    def see(self, error: SwitchError) -> None:
-        if error.switch in self.counts or len(self.counts) < _MOST_SWITCHES:
-            name = XidName(str(error.code), FATAL_LABELS[error.fatal])
-            add_counts(self.counts.setdefault(error.switch, {}), {name: XidCount(1, error.at)})
+def count_switch_error(counts: dict[str, XidCounts], error: SwitchError) -> None:
+    """Count an SXid by switch and code, with the time of the latest."""
+    if error.switch in counts or len(counts) < _MOST_SWITCHES:
+        name = XidName(str(error.code), FATAL_LABELS[error.fatal])
+        add_counts(counts.setdefault(error.switch, {}), {name: XidCount(1, error.at)})

@@ -18,7 +18,6 @@ _FROM_ZERO: Final = tuple(XidName(str(xid.code)) for xid in XID_CODES.values() i
 _FATAL_IN_TEXT: Final = [xid.code for xid in XID_CODES.values() if xid.fatal_in_text]
 
 GPU_XID_ERRORS_TOTAL = gpu_counter(
-    "gpu_xid_errors_total",
     "Xid errors of the GPU by code, each counted once, including those in the kernel log at startup. Codes that matter "
     f"once they repeat ({', '.join(name.xid for name in _FROM_ZERO)}) start at 0 once an Xid source is available; "
     f"others are absent until they occur. After {CODES_PER_GPU} codes of a GPU, further ones count as other. `fatal` "
@@ -28,35 +27,30 @@ GPU_XID_ERRORS_TOTAL = gpu_counter(
     source="nvmlEventSetWait_v2; /dev/kmsg, NVRM: Xid",
 )
 GPU_XID_LAST_TIMESTAMP_SECONDS = gpu_gauge(
-    "gpu_xid_last_timestamp_seconds",
     "Unix time of the last Xid error of this code, from the kernel log, else from NVML's report. Alert on its age: the "
     "counter restarts with the exporter.",
     labels={"xid": ANY, "fatal": FATAL_LABELS.values()},
     source="nvmlEventSetWait_v2; /dev/kmsg, NVRM: Xid",
 )
 GPU_XID_SUSPECT_UNIT_PROCESSES = gpu_gauge(
-    "gpu_xid_suspect_unit_processes",
     "Processes that failed with Xid 13 or 31 in one unit of the chip since boot, if different programs or days point "
     "only to that unit: a fault of the board. Absent otherwise.",
     labels=("unit",),
     source="/dev/kmsg, NVRM: Xid",
 )
 GPU_XID_UNASSIGNED_ERRORS_TOTAL = host_counter(
-    "gpu_xid_unassigned_errors_total",
     "Like gpu_xid_errors_total, for a GPU that the driver has not listed since the exporter started, such as one "
     "that fell off the bus; once it is seen, the counts move there.",
     labels={"pci_bus_id": ANY, "xid": ANY, "fatal": FATAL_LABELS.values()},
     source="/dev/kmsg, NVRM: Xid",
 )
 GPU_XID_UNASSIGNED_LAST_TIMESTAMP_SECONDS = host_gauge(
-    "gpu_xid_unassigned_last_timestamp_seconds",
     "Like gpu_xid_last_timestamp_seconds, for a GPU that the driver has not listed since the exporter started, or a "
     "replaced one.",
     labels={"pci_bus_id": ANY, "xid": ANY, "fatal": FATAL_LABELS.values()},
     source="/dev/kmsg, NVRM: Xid",
 )
 GPU_NVSWITCH_SXID_ERRORS_TOTAL = host_counter(
-    "gpu_nvswitch_sxid_errors_total",
     "SXid errors of the NVSwitch by code, including those in the kernel log at startup. `fatal` is true if the switch "
     "must be reset. Absent until there is one, and for NVLink 5 switches (see Xids 144 to 150 of the GPUs). After "
     f"{CODES_PER_GPU} codes, further ones count as other.",
@@ -64,13 +58,11 @@ GPU_NVSWITCH_SXID_ERRORS_TOTAL = host_counter(
     source="/dev/kmsg, SXid",
 )
 GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS = host_gauge(
-    "gpu_nvswitch_sxid_last_timestamp_seconds",
     "Unix time of the last SXid error of this code, from the kernel log.",
     labels={"pci_bus_id": ANY, "sxid": ANY, "fatal": ("true", "false")},
     source="/dev/kmsg, SXid",
 )
 GPU_EXPORTER_XID_SOURCE_UP = host_gauge(
-    "gpu_exporter_xid_source_up",
     "1 while the exporter receives Xid errors from this source (kmsg, nvml), 0 otherwise. The kernel log is 0 for 2 "
     "minutes after an overrun. NVML misses events from before the exporter, and in 2024 missed "
     f"Xids {', '.join(map(str, MISSED_BY_NVML))}.",

@@ -11,16 +11,12 @@ import psutil
 from gpu_triage.read.metrics.metric import Sample, host_counter, host_gauge
 
 _STAT: Final = "/proc/self/stat"
-_VIRTUAL_MEMORY = host_gauge("process_virtual_memory_bytes", "Virtual memory size in bytes.", source=_STAT)
-_RESIDENT_MEMORY = host_gauge("process_resident_memory_bytes", "Resident memory size in bytes.", source=_STAT)
-_START_TIME = host_gauge(
-    "process_start_time_seconds", "Start time of the process since unix epoch in seconds.", source=_STAT
-)
-_CPU_SECONDS = host_counter(
-    "process_cpu_seconds_total", "Total user and system CPU time spent in seconds.", source=_STAT
-)
-_OPEN_FILES = host_gauge("process_open_fds", "Number of open file descriptors.", source="/proc/self/fd")
-_MOST_FILES = host_gauge("process_max_fds", "Maximum number of open file descriptors.", source="getrlimit(2)")
+PROCESS_VIRTUAL_MEMORY_BYTES = host_gauge("Virtual memory size in bytes.", source=_STAT)
+PROCESS_RESIDENT_MEMORY_BYTES = host_gauge("Resident memory size in bytes.", source=_STAT)
+PROCESS_START_TIME_SECONDS = host_gauge("Start time of the process since unix epoch in seconds.", source=_STAT)
+PROCESS_CPU_SECONDS_TOTAL = host_counter("Total user and system CPU time spent in seconds.", source=_STAT)
+PROCESS_OPEN_FDS = host_gauge("Number of open file descriptors.", source="/proc/self/fd")
+PROCESS_MAX_FDS = host_gauge("Maximum number of open file descriptors.", source="getrlimit(2)")
 
 
 # Kept, because it keeps the start: that is by the system clock, and setting the clock must not look like a restart.
@@ -36,11 +32,11 @@ def process_samples(pid: int | None = None) -> Iterator[Sample]:
             started_at, files = process.create_time(), process.num_fds()
     except (psutil.Error, OSError, ValueError, IndexError):
         return
-    yield _VIRTUAL_MEMORY.sample(memory.vms)
-    yield _RESIDENT_MEMORY.sample(memory.rss)
-    yield _START_TIME.sample(started_at)
-    yield _CPU_SECONDS.sample(cpu.user + cpu.system)
-    yield _OPEN_FILES.sample(files)
+    yield PROCESS_VIRTUAL_MEMORY_BYTES.sample(memory.vms)
+    yield PROCESS_RESIDENT_MEMORY_BYTES.sample(memory.rss)
+    yield PROCESS_START_TIME_SECONDS.sample(started_at)
+    yield PROCESS_CPU_SECONDS_TOTAL.sample(cpu.user + cpu.system)
+    yield PROCESS_OPEN_FDS.sample(files)
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most != resource.RLIM_INFINITY:
-        yield _MOST_FILES.sample(most)
+        yield PROCESS_MAX_FDS.sample(most)

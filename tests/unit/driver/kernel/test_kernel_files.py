@@ -46,6 +46,7 @@ from gpu_triage.driver.kernel.pci_bus import (
     read_pci_gpus,
 )
 from gpu_triage.errors import HostReadFailed
+from gpu_triage.read.host.disk import GpuDirectStorage
 from gpu_triage.read.metrics.monotone import MonotoneCounters
 
 
@@ -192,16 +193,17 @@ def test_what_no_kernel_prints_is_refused(parse: Callable[[str], object], text: 
 
 @given(st.lists(st.integers(0, 2**64 - 1), min_size=1))
 def test_counters_never_go_back_over_any_sequence(values: list[int]) -> None:
-    counters: MonotoneCounters[str] = MonotoneCounters()
+    counters = MonotoneCounters()
     published = [counters.published("reads", value) for value in values]
     assert published == sorted(published)
     assert published[0] == values[0]
 
 
-def test_a_counter_that_wrapped_goes_on_and_one_that_wobbled_waits() -> None:
-    counters: MonotoneCounters[str] = MonotoneCounters()
-    assert [counters.published("ms", value) for value in (2**32 - 10, 5, 8)] == [2**32 - 10, 2**32 - 5, 2**32 - 2]
-    assert [counters.published("idle", value) for value in (100, 98, 99, 101)] == [100, 100, 100, 101]
+def test_a_counter_of_a_reading_that_wrapped_goes_on_and_one_that_wobbled_waits_and_a_gauge_stays_as_it_is() -> None:
+    counters, values = MonotoneCounters(), (2**32 - 10, 2**32 - 12, 2**32 - 9, 5, 8)
+    readings = [counters.continued(GpuDirectStorage({"read": n}, {}, {}, {"read": n})) for n in values]
+    assert tuple(each.in_flight["read"] for each in readings) == values
+    assert [each.moved_bytes["read"] - values[0] for each in readings] == [0, 0, 1, 6, 9]
 
 
 def test_when_nothing_is_read_the_last_failure_is_raised_and_the_others_noted(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from tests.host_tree import HostTree
 
+from gpu_triage.driver.kernel.files import Answer, Question, hooked
+from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Moment, real_machine
 from gpu_triage.options.config import Config
 from gpu_triage.read.host.access import AccessReader
@@ -108,6 +110,18 @@ def test_a_host_that_gives_every_right_lacks_nothing_even_from_another_mount_nam
     assert limitations(host) == {}
     host.write({"proc/self/mountinfo": "522 500 0:21 / /proc rw\n"})
     assert limitations(host) == {}
+
+
+def test_nfs_mounts_of_another_mount_namespace_that_may_not_be_listed_are_told(host: HostTree) -> None:
+    host.write({"proc/self/mountinfo": "522 500 0:21 / /proc rw\n"})
+
+    def refuse(_question: Question, path: str, answer: Answer) -> bytes | None:
+        if path == "proc/1/mountstats":
+            raise HostReadFailed("no_permission", path, "Permission denied")
+        return answer()
+
+    with hooked({"proc": host.procfs}, refuse):
+        assert limitations(host) == {"host_nfs": "no_permission"}
 
 
 FOLDERS = {

@@ -13,15 +13,16 @@ from tests.host_tree import HostTree, kernel_file
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.options.config import Config
 from gpu_triage.read.host.cpu import (
+    HOST_CPU_SETTINGS,
+    HOST_PRESSURE,
     MODES,
-    CpuFrequencies,
     HostCpuReader,
     HostCpuReading,
-    HostCpuSettingsReader,
     HostCpuSettingsReading,
     NodeCpu,
+    clock_ratio,
 )
-from gpu_triage.read.host.host_memory import HostEdacReader, HostEdacReading, HostMemoryReader, HostMemoryReading
+from gpu_triage.read.host.host_memory import HOST_EDAC, HOST_MEMORY, HostMemoryReading
 from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.selection import Selection
 
@@ -153,25 +154,22 @@ SOURCE = "sys/devices/system/clocksource/clocksource0/current_clocksource"
 POLICY = "sys/devices/system/cpu/cpufreq/policy"
 
 
-def policy(host: HostTree, number: int, cpus: str, governor: str = "performance", now: str = "800000\n") -> None:
-    host.write(
-        {
-            f"{POLICY}{number}/related_cpus": f"{cpus}\n",
-            f"{POLICY}{number}/scaling_governor": f"{governor}\n",
-            f"{POLICY}{number}/scaling_cur_freq": now,
-            f"{POLICY}{number}/cpuinfo_max_freq": "3800000\n",
-        }
-    )
+def policy(host: HostTree, number: int, governor: str = "performance", now: str = "800000\n") -> None:
+    """A policy and the CPU with its number, linked by add_cpu_dev_symlink of drivers/cpufreq/cpufreq.c."""
+    folder = f"{POLICY}{number}"
+    host.write({f"{folder}/scaling_governor": f"{governor}\n", f"{folder}/scaling_cur_freq": now})
+    host.write({f"{folder}/cpuinfo_max_freq": "3800000\n"})
+    host.link(f"sys/devices/system/cpu/cpu{number}/cpufreq", f"../cpufreq/policy{number}")
 
 
 @pytest.mark.parametrize("text", ["two words\n", "\x1b[2J\n", "x" * 99 + "\n"])
 def test_junk_is_no_name(host: HostTree, text: str) -> None:
     host.write({SOURCE: text})
-    policy(host, 0, "0", text.strip())
+    policy(host, 0, text.strip())
     with pytest.raises(HostReadFailed):
-        HostCpuSettingsReader().read(host.round())
+        HOST_CPU_SETTINGS.reader(Config())(host.round())
     host.write({SOURCE: "tsc\n"})
-    assert HostCpuSettingsReader().read(host.round()) == HostCpuSettingsReading({}, "tsc")
+    assert HOST_CPU_SETTINGS.reader(Config())(host.round()) == HostCpuSettingsReading({}, "tsc")
 
 
 @pytest.mark.parametrize(
@@ -179,15 +177,8 @@ def test_junk_is_no_name(host: HostTree, text: str) -> None:
     [("800000\n", 800 / 3800), ("4100000\n", 1.0), ("0\n", None), ("<unknown>\n", None), ("-1\n", None), ("", None)],
 )
 def test_the_clock_of_a_cpu_is_told_as_a_share_of_its_highest(host: HostTree, now: str, ratio: float | None) -> None:
-    policy(host, 4, "4 5", now=now)
-    assert CpuFrequencies().ratio(host.sysfs, 5) == ratio
-
-
-def test_a_cpu_without_a_policy_has_no_clock(host: HostTree) -> None:
-    policy(host, 4, "4 5")
-    policy(host, 6, "six")
-    frequencies = CpuFrequencies()
-    assert [frequencies.ratio(host.sysfs, cpu) for cpu in (4, 6, 7)] == [800 / 3800, None, None]
+    policy(host, 4, now=now)
+    assert [clock_ratio(host.sysfs, cpu) for cpu in (4, 5)] == [ratio, None]
 
 
 def throttled(host: HostTree, cpu: int, count: str, milliseconds: str | None) -> None:
@@ -203,12 +194,13 @@ def test_processors_that_were_too_hot_are_counted_by_node(host: HostTree) -> Non
     for node, cpus in enumerate(("0-31,64-95", "32-63,96-127")):
         host.write({f"sys/devices/system/node/node{node}/cpulist": f"{cpus}\n"})
         throttled(host, 32 * node, str(7 * node), str(61_500 * node))
-    reader = HostCpuSettingsReader()
-    reading = reader.read(host.round())
+    read = HOST_CPU_SETTINGS.reader(Config())
+    reading = read(host.round())
     assert (reading.throttles, reading.throttled_seconds) == ({"0": 0, "1": 7}, {"0": 0.0, "1": 61.5})
+    assert shown(reading, "default") == {("tsc",): 1.0, ("1",): 61.5}
     throttled(host, 32, "junk", "500")
     round_ = host.round()
-    reading = reader.read(round_)
+    reading = read(round_)
     assert (reading.throttles, reading.throttled_seconds) == ({"0": 0}, {"0": 0.0, "1": 62.0})
     assert round_.failures == ["malformed"]
 
@@ -216,10 +208,16 @@ def test_processors_that_were_too_hot_are_counted_by_node(host: HostTree) -> Non
 @pytest.mark.parametrize("milliseconds", [None, "0"])
 def test_kernels_before_5_6_count_no_time_other_processors_nothing(host: HostTree, milliseconds: str | None) -> None:
     host.write({SOURCE: "tsc\n"})
-    assert HostCpuSettingsReader().read(host.round()) == HostCpuSettingsReading({}, "tsc")
+    assert HOST_CPU_SETTINGS.reader(Config())(host.round()) == HostCpuSettingsReading({}, "tsc")
     throttled(host, 0, "3", milliseconds)  # one node, on a kernel without NUMA
-    reading = HostCpuSettingsReader().read(host.round())
+    reading = HOST_CPU_SETTINGS.reader(Config())(host.round())
     assert (reading.throttles, reading.throttled_seconds) == ({"0": 3}, {} if milliseconds is None else {"0": 0.0})
+
+
+def test_pressure_is_told_by_resource_without_what_is_undefined_of_cpus(host: HostTree) -> None:
+    host.write({"proc/pressure/cpu": "some total=1500000\nfull total=0\n", "proc/pressure/io": "some total=7\n"})
+    reading = HOST_PRESSURE.reader(Config())(host.round())
+    assert reading.seconds == {("cpu", "some"): 1.5, ("io", "some"): 7e-6}
 
 
 MEMINFO = kernel_file("meminfo")
@@ -230,7 +228,7 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 def test_memory_is_bytes_and_swap_traffic_counts_real_pages(host: HostTree) -> None:
     host.write({"proc/meminfo": MEMINFO, "proc/vmstat": VMSTAT})
     round_ = host.round()
-    assert HostMemoryReader().read(round_) == HostMemoryReading(
+    assert HOST_MEMORY.reader(Config())(round_) == HostMemoryReading(
         total_bytes=2113380500 * 1024,
         available_bytes=2000000000 * 1024,
         swap_total_bytes=8388604 * 1024,
@@ -260,22 +258,22 @@ def test_memory_of_nodes_is_told_apart_on_hosts_with_several(host: HostTree) -> 
     """node_read_meminfo and node_read_numastat of drivers/base/node.c, docs.kernel.org/admin-guide/numastat.html."""
     host.write({"proc/meminfo": MEMINFO, "proc/vmstat": VMSTAT} | GH200)
     host.write({"sys/devices/system/node/node0/numastat": "numa_hit 9000\nnuma_miss 512\nnuma_foreign 0\n"})
-    reader = HostMemoryReader()
-    reading = reader.read(host.round())
+    read = HOST_MEMORY.reader(Config())
+    reading = read(host.round())
     assert reading.node_total_bytes == {"0": 502000000 * 1024, "1": 100000000 * 1024, "2": 0}
     assert reading.node_free_bytes == {"0": 9 * 1024, "1": 90000000 * 1024, "2": 0}
     assert reading.node_miss_bytes == {"0": 512 * PAGE_BYTES}
     host.write({"sys/devices/system/node/node0/numastat": "numa_miss 500\n"})
-    assert reader.read(host.round()).node_miss_bytes == {"0": 512 * PAGE_BYTES}
+    assert read(host.round()).node_miss_bytes == {"0": 512 * PAGE_BYTES}
     host.write({"sys/devices/system/node/node0/numastat": "numa_miss some\n"})
     round_ = host.round()
-    assert reader.read(round_).node_miss_bytes == {}
+    assert read(round_).node_miss_bytes == {}
     assert round_.failures == ["malformed"]
 
 
 # CXL memory has no CPUs either; kernels before 5.10 have no file that tells it from the memory of a GPU.
 CXL = {name: text for name, text in GH200.items() if "initiator" not in name}
-ONE_NODE = {"node0/cpulist": "0-3\n", "node0/meminfo": "Node 0 MemTotal: 5 kB\n"}
+NODES = [{f"sys/devices/system/node/node{n}/meminfo": f"Node {n} MemTotal: 5 kB\n"} for n in (0, 1)]
 OLD = {"proc/meminfo": "MemTotal: 1 kB\n", "proc/vmstat": "pgmajfault 1\n"}
 UNKNOWN = dict.fromkeys(("available_bytes", "swap_total_bytes", "swap_used_bytes", "swap_in_bytes"))
 
@@ -285,7 +283,8 @@ UNKNOWN = dict.fromkeys(("available_bytes", "swap_total_bytes", "swap_used_bytes
     [
         (GH200, {"total_bytes": 2013380500 * 1024, "available_bytes": 1910000000 * 1024}),
         (CXL, {"total_bytes": 2113380500 * 1024}),
-        ({f"sys/devices/system/node/{name}": text for name, text in ONE_NODE.items()}, {"node_total_bytes": {}}),
+        (NODES[0], {"node_total_bytes": {}}),
+        (NODES[0] | NODES[1], {"node_total_bytes": {"0": 5120, "1": 5120}}),
         (OLD, {**UNKNOWN, "major_faults": 1}),  # older than MemAvailable, and without swap
         ({"proc/meminfo": "SwapTotal: 1 kB\nSwapFree: 2 kB\n"}, {"swap_used_bytes": None}),
     ],
@@ -295,7 +294,7 @@ def test_memory_is_that_of_the_host_as_far_as_it_is_known(
 ) -> None:
     host.write({"proc/meminfo": MEMINFO, "proc/vmstat": VMSTAT, **files})
     round_ = host.round()
-    reading = HostMemoryReader().read(round_)
+    reading = HOST_MEMORY.reader(Config())(round_)
     assert {name: getattr(reading, name) for name in read} == read
     assert round_.failures == []
 
@@ -320,7 +319,7 @@ def dimm(host: HostTree, name: str = "mc0/dimm3", ce: str = "0\n", ue: str = "0\
     host.write({f"{MC}/{name}/dimm_ce_count": ce, f"{MC}/{name}/dimm_ue_count": ue, f"{MC}/{name}/dimm_label": label})
 
 
-def shown(reading: HostEdacReading, profile: str = "full") -> dict[tuple[str, ...], float]:
+def shown(reading: object, profile: str = "full") -> dict[tuple[str, ...], float]:
     selection = Selection(Config(metrics_profile=profile))
     return {sample.labels: sample.value for sample in selection.of(samples(reading))}
 
@@ -329,7 +328,7 @@ def test_controllers_and_dimms_are_counted(host: HostTree) -> None:
     controller(host, ce="17\n", ue="1\n")
     dimm(host, ce="17\n", ue="1\n")
     dimm(host, "mc0/rank0", label="\n")
-    reading = HostEdacReader().read(host.round())
+    reading = HOST_EDAC.reader(Config())(host.round())
     assert shown(reading) == {
         ("mc0", "corrected"): 17,
         ("mc0", "uncorrected"): 1,
@@ -344,7 +343,7 @@ def test_of_dimms_those_with_errors_are_shown_to_all(host: HostTree) -> None:
     controller(host, ce="17\n")
     dimm(host, ce="17\n")
     dimm(host, "mc0/dimm4")
-    assert shown(HostEdacReader().read(host.round()), "default") == {
+    assert shown(HOST_EDAC.reader(Config())(host.round()), "default") == {
         ("mc0", "corrected"): 17,
         ("mc0", "uncorrected"): 0,
         ("mc0", "dimm3", LABEL, "corrected"): 17,
@@ -355,5 +354,5 @@ def test_of_dimms_those_with_errors_are_shown_to_all(host: HostTree) -> None:
 def test_junk_costs_its_own_count(host: HostTree, text: str) -> None:
     controller(host, ce=text, ue="2\n")
     round_ = host.round()
-    assert shown(HostEdacReader().read(round_)) == {("mc0", "uncorrected"): 2}
+    assert shown(HOST_EDAC.reader(Config())(round_)) == {("mc0", "uncorrected"): 2}
     assert round_.failures == ["malformed"]

@@ -314,5 +314,5 @@ def test_what_failed_while_the_driver_was_being_loaded_stays_after_it_was(host: 
     host.log("NVRM: GPU 0000:41:00.0 is already bound to NovaCore.", 1.0)
     host.log("NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.95.05", 4.0)
     assert set(host.read().last) == {("gpu_bound_elsewhere", "0000:41:00.0")}
-    host.log("NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.95.05", 900.0)
+    host.log("NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.95.05", 61.0)
     assert host.read().last == {}

@@ -93,7 +93,7 @@ def test_a_fabric_manager_that_never_ran_is_missed_where_there_are_switches_unle
 
 def test_a_host_without_switches_needs_neither(host: HostTree) -> None:
     host.device("pci0000:00/0000:65:00.0", "0x10de", "0x030200")
-    assert readings(host, {"proc/1/comm": "systemd\n"}) == [NONE]
+    assert readings(host, {"proc/1/comm": "systemd\n", "proc/42/comm": "nv-fabricmanage\n"}) == [NONE]
     assert not has_switches(host.sysfs)
 
 

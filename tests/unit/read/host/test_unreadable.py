@@ -13,7 +13,7 @@ from gpu_triage.driver.kernel.procfs import parse_pressure
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.options.config import Config
 from gpu_triage.read.host.cpu import parse_load1, parse_stat
-from gpu_triage.read.host.disk import HostDiskReader, parse_disk, parse_gds_stats, parse_lustre_stats
+from gpu_triage.read.host.disk import HOST_DISK, parse_disk, parse_gds_stats, parse_lustre_stats
 from gpu_triage.read.host.host_memory import parse_values
 from gpu_triage.read.host.infiniband import HostInfinibandReader, parse_rate, parse_state, parse_words
 from gpu_triage.read.host.network_interfaces import parse_interface, parse_tcp_segments
@@ -68,10 +68,10 @@ MOUNT = "device server:/export mounted on /data with fstype nfs4 statvers=1.1\n\
 PARSERS: dict[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
     "stat": (parse_stat, ("cpu0 {}", "ctxt {}", "cpu0 1 1 1 1\n{}")),
     "loadavg": (parse_load1, ("0.{} ",)),
-    "meminfo": (partial(parse_values, names=("MemTotal",), unit="kB"), ("MemTotal:{}", "MemTotal: 1 kB\n{}")),
-    "vmstat": (partial(parse_values, names=("pswpin",)), ("pswpin {}", "pswpin 3\n{}")),
+    "meminfo": (partial(parse_values, scales={"MemTotal": 1024}, unit="kB"), ("MemTotal:{}", "MemTotal: 1 kB\n{}")),
+    "vmstat": (partial(parse_values, scales={"pswpin": 1}), ("pswpin {}", "pswpin 3\n{}")),
     "diskstats": (parse_disk, ("8 0 sda {}", f"8 0 sda {'1 ' * 11}{{}}")),
-    "lustre": (parse_lustre_stats, ("read_bytes {}", "read_bytes 1 samples [bytes] 1 2 {}")),
+    "lustre": (partial(parse_lustre_stats, name="scratch"), ("read_bytes {}", "read_bytes 1 samples [bytes] 1 2 {}")),
     "nvidia-fs": (parse_gds_stats, ("Reads\t: n=1 ok={}", "Ops\t: Read=1 {}")),
     "net/dev": (parse_interface, ("eth0:{}", f"{{}}: {'1 ' * 16}")),
     "net/snmp": (parse_tcp_segments, ("Tcp: OutSegs RetransSegs\nTcp: {}", "Tcp: OutSegs\nTcp: 1\nTcp:{}")),
@@ -101,9 +101,10 @@ MANY = range(MOST_DEVICES + 5)
 
 def test_disks_beyond_the_bound_are_left_out_and_that_is_said_once(host: HostTree) -> None:
     host.write({"proc/diskstats": "".join(f" 259 {i} nvme{i:04}n1 1 0 1 1 1 0 1 1 0 1 1\n" for i in MANY)})
-    reader, round_ = HostDiskReader(), host.round()
+    host.write({f"sys/class/block/nvme{i:04}n1/size": "" for i in MANY})
+    read, round_ = HOST_DISK.reader(Config()), host.round()
     for _ in range(2):
-        found = [disk.device for disk in reader.read(round_)]
+        found = [disk.device for disk in read(round_)]
     assert found == [f"nvme{i:04}n1" for i in range(MOST_DEVICES)]
     assert round_.failures == ["too_many_disks"]
 

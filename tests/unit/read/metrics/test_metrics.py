@@ -17,9 +17,9 @@ from gpu_triage.read.metrics.driver_counters import CounterLimit, DriverCounter,
 from gpu_triage.read.metrics.metric import ANY, Sample, gpu_counter, gpu_gauge, gpu_info, host_counter, host_info
 from gpu_triage.read.metrics.rendering import samples
 
-GAUGE = gpu_gauge("gpu_thing_watts", "A thing.", source="nowhere")
-COUNTER = host_counter("gpu_thing_joules_total", "A thing.", source="nowhere")
-INFO = host_info("gpu_thing_info", "A thing.", labels=("name",), source="nowhere")
+GAUGE = gpu_gauge("A thing.", source="nowhere")
+COUNTER = host_counter("A thing.", source="nowhere")
+INFO = host_info("A thing.", labels=("name",), source="nowhere")
 
 
 def test_a_sample_carries_its_labels_as_they_are_and_its_value_as_a_float() -> None:
@@ -29,7 +29,7 @@ def test_a_sample_carries_its_labels_as_they_are_and_its_value_as_a_float() -> N
 
 @pytest.mark.parametrize("labels", [(), ("0",), ("0", "GPU-0", "more")])
 def test_a_sample_with_too_few_or_too_many_labels_is_refused(labels: tuple[str, ...]) -> None:
-    with pytest.raises(ValueError, match="gpu_thing_watts has labels"):
+    with pytest.raises(ValueError, match="gauge has labels"):
         GAUGE.sample(1.0, *labels)
 
 
@@ -56,17 +56,17 @@ def test_an_info_is_always_one(value: float) -> None:
 
 def test_a_help_is_filled_with_states_and_words() -> None:
     labels = {"end": ("a", "b"), "name": ANY}
-    spec = gpu_gauge("gpu_x", "By end ({end}): {states}.", labels=labels, states={1: "on"}, source="x")
+    spec = gpu_gauge("By end ({end}): {states}.", labels=labels, states={1: "on"}, source="x")
     assert spec.help == "By end (a, b): 1 on."
     assert (spec.labels, spec.label_values) == (("gpu", "uuid", "end", "name"), {"end": ("a", "b")})
 
 
 GPU = ("0", "GPU-1")
-HEAT = gpu_gauge("gpu_thing_celsius", "A thing.", labels=("sensor",), source="nowhere")
-ERRORS = gpu_counter("gpu_thing_errors_total", "A thing.", labels=("end", "severity"), source="nowhere")
-MODE = gpu_info("gpu_thing_mode_info", "A thing.", labels=("mode",), source="nowhere")
-PEERS = gpu_info("gpu_thing_peer_info", "A thing.", labels=("peer", "level"), source="nowhere")
-STATE = gpu_gauge("gpu_thing_state", "A thing: {states}.", states={1: "calm", 2: "busy"}, source="nowhere")
+HEAT = gpu_gauge("A thing.", labels=("sensor",), source="nowhere")
+ERRORS = gpu_counter("A thing.", labels=("end", "severity"), source="nowhere")
+MODE = gpu_info("A thing.", labels=("mode",), source="nowhere")
+PEERS = gpu_info("A thing.", labels=("peer", "level"), source="nowhere")
+STATE = gpu_gauge("A thing: {states}.", states={1: "calm", 2: "busy"}, source="nowhere")
 
 
 @dataclass(frozen=True, slots=True)

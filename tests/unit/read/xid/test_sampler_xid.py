@@ -13,7 +13,7 @@ from gpu_triage.options.config import Config
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.registry import GPU_COLLECTORS
 from gpu_triage.read.xid.xid_events import CardFound, SwitchError, XidReport, XidSource, parse_sxid
-from gpu_triage.read.xid.xid_ledger import CODES_PER_GPU, SwitchErrors, XidName
+from gpu_triage.read.xid.xid_ledger import CODES_PER_GPU, XidCounts, XidName, count_switch_error
 from gpu_triage.sampler.lanes import InlineLane, Job
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.sampler.xid import XidOwners
@@ -238,20 +238,19 @@ def test_an_error_is_told_from_its_details(text: str, found: tuple[str, int, boo
 
 
 def test_errors_are_counted_by_switch_code_and_severity_within_bounds() -> None:
-    errors = SwitchErrors()
+    errors: dict[str, XidCounts] = {}
     for code, fatal, at in ((20034, True, 5.0), (20034, True, 9.0), (20034, False, 7.0)):
-        errors.see(SwitchError(SWITCH, code, fatal, at))
-    counts = errors.counts[SWITCH]
-    assert {name: (count.count, count.last_at) for name, count in counts.items()} == {
+        count_switch_error(errors, SwitchError(SWITCH, code, fatal, at))
+    assert {name: (count.count, count.last_at) for name, count in errors[SWITCH].items()} == {
         ("20034", "true"): (2, 9.0),
         ("20034", "false"): (1, 7.0),
     }
     for code in range(200):
-        errors.see(SwitchError(SWITCH, code, fatal=False, at=1.0))
-        errors.see(SwitchError(f"0001:{code:02x}:00.0", 1, fatal=True, at=1.0))
-    assert len(errors.counts) == 64
-    assert len(errors.counts[SWITCH]) == CODES_PER_GPU + 1
-    assert errors.counts[SWITCH][XidName("other", "false")].count == 200 - CODES_PER_GPU + 2
+        count_switch_error(errors, SwitchError(SWITCH, code, fatal=False, at=1.0))
+        count_switch_error(errors, SwitchError(f"0001:{code:02x}:00.0", 1, fatal=True, at=1.0))
+    assert len(errors) == 64
+    assert len(errors[SWITCH]) == CODES_PER_GPU + 1
+    assert errors[SWITCH][XidName("other", "false")].count == 200 - CODES_PER_GPU + 2
 
 
 def test_an_sxid_is_published_once_and_the_details_are_not(tmp_path: Path) -> None:

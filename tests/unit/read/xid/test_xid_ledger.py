@@ -94,6 +94,7 @@ def test_incidents(reports: tuple[XidReport, ...], incidents: int) -> None:
         # What NVML does not know is the Xid of the kernel log; the next one of its code is another incident.
         ((logged(100.2, 167), told(100, 101, UNKNOWN), told(100, 101, 167)), {("167", ""): 2}),
         ((told(100, 101, UNKNOWN), logged(100.2, 167), told(100, 101, 167)), {("167", ""): 2}),
+        ((told(100, 101, UNKNOWN), told(100, 101, 31)), {(UNKNOWN_XID, ""): 1, ("31", ""): 1}),
         # Of several Xids, the newest code is the one that NVML does not know.
         (
             (logged(100, 31), logged(100.1, 167), told(99, 101, UNKNOWN), told(99, 101, 31)),
@@ -120,6 +121,10 @@ def test_what_waits_for_a_source_that_never_speaks_is_bounded() -> None:
         ledger.see(logged(number))
     assert ledger.counts()[GPU][XidName("79")].count == 20_000
     assert sum(len(queue) for queue in ledger._gpus[GPU]["79"].awaited.values()) < 5000
+
+
+def test_codes_of_a_gpu_beyond_those_that_are_kept_count_as_other() -> None:
+    assert counted(*(logged(100.0 * code, code) for code in range(1, 71)))[XidName("other")] == 70 - 64
 
 
 def test_what_only_nvml_told_of_such_an_xid_is_held_back_until_a_kernel_log_that_comes_is_too_late() -> None:

@@ -97,10 +97,12 @@ def test_a_family_from_elsewhere_is_bounded_as_well(form: Format) -> None:
     assert family.samples[0].labels == {"a": "\x1b"}
 
 
+SAYS = host_gauge('Says "a\\b"\nand more.', source="here")
+
+
 @pytest.mark.parametrize("form", Format)
 def test_help_texts_read_as_prometheus_client_writes_them(form: Format) -> None:
-    spec = host_gauge("gpu_x", 'Says "a\\b"\nand more.', source="here")
-    assert Encoder(form).encode((outcome(spec.sample(1.0)),)) == expected(form, (outcome(spec.sample(1.0)),))
+    assert Encoder(form).encode((outcome(SAYS.sample(1.0)),)) == expected(form, (outcome(SAYS.sample(1.0)),))
 
 
 @pytest.mark.parametrize("form", Format)
