@@ -80,6 +80,7 @@ class Load:
     born: int  # processes that start each second, or with the first if they live on
     life_seconds: float  # how long each of them lives
     faults: tuple[str, ...] = ()  # in turn; storms of Xids come with them
+    requests: tuple[tuple[str, dict[str, str]], ...] = REQUESTS[:1]  # in turn, one a second: Prometheus's alone
     growth_mib: float = ALLOWED_GROWTH_MIB
     most_mib: float = MOST_MIB
 
@@ -87,7 +88,13 @@ class Load:
 AT_REST = Load("64 processes", 8, 64, math.inf, most_mib=40.0)
 COMING_AND_GOING = Load("64 new processes a second", 8, 64, 5, most_mib=44.0)
 EVERYTHING = Load(
-    f"24 new processes a second, {len(FAULTS)} faults in turn, storms of Xids", 16, 24, 5, FAULTS, growth_mib=2.0
+    f"24 new processes a second, {len(FAULTS)} faults in turn, storms of Xids",
+    16,
+    24,
+    5,
+    FAULTS,
+    REQUESTS,
+    growth_mib=2.0,
 )
 
 
@@ -142,7 +149,7 @@ def soak_alone(load: Load, seconds: float) -> Soak:
     with tempfile.TemporaryDirectory() as directory:
         host = StandIn(Path(directory), load.gpus)
         with host.daemon() as daemon:
-            requests = itertools.cycle(REQUESTS)
+            requests = itertools.cycle(load.requests)
             for at in played(host, load, seconds):
                 path, headers = next(requests)
                 try:
