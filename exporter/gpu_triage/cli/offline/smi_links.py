@@ -92,18 +92,17 @@ class NvlinkParser:
 Links = Mapping[int, LinkReading]  # by link number; None and absent errors were not printed
 
 
-def grouped(facts: Mapping[str, str], prefix: str) -> dict[str, dict[str, str]]:
+def grouped(gpu: RawGpu, prefix: str) -> dict[str, dict[str, str]]:
     """The facts below a prefix, by the first part of their name and the rest."""
     found: dict[str, dict[str, str]] = {}
-    for path, value in facts.items():
-        if path.startswith(prefix):
-            first, _, rest = path.removeprefix(prefix).partition("/")
-            found.setdefault(first, {})[rest] = value
+    for name, path in gpu.below(prefix):
+        first, _, rest = name.partition("/")
+        found.setdefault(first, {})[rest] = gpu.facts[path]
     return found
 
 
-def links_of(facts: Mapping[str, str]) -> Links:
-    found = {int(number): said for number, said in grouped(facts, _PREFIX).items()}
+def links_of(gpu: RawGpu) -> Links:
+    found = {int(number): said for number, said in grouped(gpu, _PREFIX).items()}
     # The values of an earlier output come last.
     is_none = next(iter(found), None) == ALL_LINKS
     found = {number: said for number, said in found.items() if (number == ALL_LINKS) == is_none}

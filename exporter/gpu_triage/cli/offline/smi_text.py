@@ -162,7 +162,7 @@ class SmiTextParser:
         if _OTHER_GPU.match(text):
             # A GPU heading in an unknown format: the following lines don't belong to the previous GPU.
             self.report.miss(text)
-            self._begin(RawGpu(""))
+            self._begin(RawGpu())
             return True
         if self._gpu is not None and self._is_fact(text, label, is_section=not colon):
             if self._is_headless and _is_repeated(label, self._gpu):
