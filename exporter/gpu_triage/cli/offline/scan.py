@@ -17,23 +17,19 @@ from gpu_triage.cli.offline.log_lines import MARKERS, date_time
 from gpu_triage.cli.offline.logs import LogSection, MemoryBudget
 from gpu_triage.cli.offline.lspci import LspciParser, PciDevice
 from gpu_triage.cli.offline.smi_columns import SmiCsvParser, SmiMonitorParser, SmiTableParser
-from gpu_triage.cli.offline.smi_facts import SmiReport
+from gpu_triage.cli.offline.smi_facts import SmiParser, SmiReport
 from gpu_triage.cli.offline.smi_links import NvlinkParser, SmiTopologyParser
 from gpu_triage.cli.offline.smi_text import LONGEST_SECTION, SmiTextParser, SmiXmlParser
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 
 _HEADLESS: Final = re.compile(r"(?:[^,]{0,80}, ){1,80}(?:\d+(?:\.\d+)? (?:MHz|MiB|W|%), ?){1,20}[^,]{1,80}$")
 
-_Parser = (
-    SmiTableParser | SmiXmlParser | SmiMonitorParser | SmiCsvParser | SmiTextParser | NvlinkParser | SmiTopologyParser
-)
 
-
-def begin(line: str, before: str) -> _Parser | None:
+def begin(line: str, before: str) -> SmiParser | None:
     """A parser that has consumed this line, if an output starts with it; mostly, the first character rules that out."""
     text = line.lstrip() if line[0] in " \t" else line
     first = text[:1]
-    kinds: tuple[type[_Parser], ...] = ()
+    kinds: tuple[type[SmiParser], ...] = ()
     if first == "|":
         kinds = (SmiTableParser,)
     elif first == "<":
@@ -46,7 +42,7 @@ def begin(line: str, before: str) -> _Parser | None:
         kinds = (SmiTextParser,)
     elif first.islower() or "--query-" in line:
         kinds = (SmiCsvParser,)
-    return next((parser for kind in kinds if (parser := kind.starting(line, before)) is not None), None)
+    return next((parser for kind in kinds if (parser := kind(before)).starts(line)), None)
 
 
 BUG_REPORT: Final = "NVIDIA bug report"
@@ -141,7 +137,7 @@ class Scanner:
         self._host = host
         self._host.tools.begin_file()
         self._outside = outside.OutsideCauses()
-        self._parser: _Parser | None = None
+        self._parser: SmiParser | None = None
         self._lspci = LspciParser()
         self._in_listing = False
         self._log = LogSection(name, host.room)
@@ -269,7 +265,7 @@ class Scanner:
             self._in_listing = False
         self._note(line)
 
-    def _begin(self, parser: _Parser) -> None:
+    def _begin(self, parser: SmiParser) -> None:
         reports = self.content.reports
         self._drop_empty()
         if len(reports) >= _MOST_REPORTS:

@@ -1,14 +1,12 @@
 """Parsers for nvidia-smi's output in columns: the table, ``--query-gpu`` and ``--query-compute-apps``, dmon, pmon."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Final
 
 from gpu_triage.cli.offline.lines import command_of
 from gpu_triage.cli.offline.log_lines import date_time
-from gpu_triage.cli.offline.smi_facts import RATIO, WATTS, WORDS, RawGpu, RawProcess, SmiReport, number
+from gpu_triage.cli.offline.smi_facts import RATIO, WATTS, WORDS, RawGpu, RawProcess, SmiParser, number
 from gpu_triage.cli.offline.smi_gpu import REASONS_OF_CLOCKS
 from gpu_triage.read.gpu.throttle import REASONS, UNKNOWN_BITS
 
@@ -39,27 +37,25 @@ _PERSISTENCE: Final = frozenset({"On", "Off", "N/A", "ERR!"})
 """Values of the third column on Linux; on Windows it holds the driver model."""
 
 
-class SmiTableParser:
+class SmiTableParser(SmiParser):
     """Parses one table, even if the header is missing or a terminal or mail client wrapped the lines."""
 
-    KIND: Final = "nvidia-smi"
+    KIND = "nvidia-smi"
 
-    def __init__(self, timestamp: str = "") -> None:
-        self.report = SmiReport(self.KIND, timestamp=timestamp)
+    def __init__(self, before: str) -> None:
+        super().__init__(before)
         self._gpu: RawGpu | None = None
         self._pieces: list[str] = []
         self._has_head = False
         self._lists_processes = False
 
-    @classmethod
-    def starting(cls, line: str, before: str) -> SmiTableParser | None:
-        """A parser that has consumed this line, if a table starts with it; `before`: the line above its border."""
+    def starts(self, line: str) -> bool:
         text = line.lstrip()
         if not text.startswith(_TITLE) and _FIRST.match(text) is None:
-            return None
-        parser = cls(before.strip() if date_time(before[:60]) is not None else "")
-        parser.feed(line)
-        return parser
+            return False
+        self.report.timestamp = self.before.strip() if date_time(self.before[:60]) is not None else ""
+        self.feed(line)
+        return True
 
     def feed(self, line: str) -> bool:
         text = line.strip()
@@ -183,27 +179,30 @@ def _fields_of(heading: str) -> list[str]:
     return names if len(names) == len(found) and (known > 1 or "." in first[1]) else []
 
 
-class SmiCsvParser:
+class SmiCsvParser(SmiParser):
     """Parses one run of a query; the last sample of each GPU wins."""
 
-    def __init__(self, fields: list[str], *, of_processes: bool) -> None:
-        self._fields = fields
-        self._of_processes = of_processes
-        self.report = SmiReport(APPS if of_processes else QUERY)
+    KIND = QUERY
+
+    def __init__(self, before: str) -> None:
+        super().__init__(before)
+        self._fields: list[str] = []
         self._rows = 0
         self._place = -1
         self._read_at: float | None = None
 
-    @classmethod
-    def starting(cls, line: str, _before: str) -> SmiCsvParser | None:
+    def starts(self, line: str) -> bool:
         query = _QUERY.search(line) if "--query-" in line else None
         if query is not None and command_of(line):
-            fields = [name.lower() for name in query[2].split(",") if name]
-            return cls(fields, of_processes=query[1] != "gpu") if fields else None
-        if "," not in line and "." not in line:
-            return None
-        fields = _fields_of(line)
-        return cls(fields, of_processes="pid" in fields) if fields else None
+            self._fields = [name.lower() for name in query[2].split(",") if name]
+            of_processes = query[1] != "gpu"
+        elif "," in line or "." in line:
+            self._fields = _fields_of(line)
+            of_processes = "pid" in self._fields
+        else:
+            return False
+        self.report.kind = APPS if of_processes else QUERY
+        return bool(self._fields)
 
     def feed(self, line: str) -> bool:
         if not line or line.isspace():
@@ -216,7 +215,7 @@ class SmiCsvParser:
         if len(cells) != len(self._fields) or (len(cells) == 1 and _VALUE.fullmatch(cells[0]) is None):
             return self._continues(line)
         self._rows += 1
-        note = self._note_process if self._of_processes else self._note_sample
+        note = self._note_process if self.report.kind == APPS else self._note_sample
         note(dict(zip(self._fields, cells, strict=True)))
         return True
 
@@ -292,20 +291,22 @@ _MOST_SAMPLES: Final = 59  # before the last one: a window of the judge
 _UNITS: Final = frozenset({"idx", "yyyymmdd"})  # first words of the second header line
 
 
-class SmiMonitorParser:
+class SmiMonitorParser(SmiParser):
     """Parses one run of dmon or pmon; the last sample of each GPU wins."""
 
-    def __init__(self, columns: list[str]) -> None:
-        self._columns = columns
-        self._is_pmon = "pid" in columns
-        self.report = SmiReport(PMON if self._is_pmon else DMON)
+    KIND = DMON
+
+    def __init__(self, before: str) -> None:
+        super().__init__(before)
+        self._columns: list[str] = []
+        self._is_pmon = False
         self._sampled: set[str] = set()
 
-    @classmethod
-    def starting(cls, line: str, _before: str) -> SmiMonitorParser | None:
-        columns = _headings(line)
-        is_one = "gpu" in columns and ("pid" in columns or not _FACTS_OF_COLUMNS.keys().isdisjoint(columns))
-        return cls(columns) if is_one else None
+    def starts(self, line: str) -> bool:
+        self._columns = columns = _headings(line)
+        self._is_pmon = "pid" in columns
+        self.report.kind = PMON if self._is_pmon else DMON
+        return "gpu" in columns and (self._is_pmon or not _FACTS_OF_COLUMNS.keys().isdisjoint(columns))
 
     def feed(self, line: str) -> bool:
         if not line or line.isspace():

@@ -1,9 +1,10 @@
 """What nvidia-smi prints, in its own words: the raw content of one output, its values and units, and a GPU's facts."""
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 from gpu_triage.documents import packaged_toml
 
@@ -205,3 +206,21 @@ class SmiReport:
     def miss(self, line: str) -> None:
         if len(self.unread) < _MOST_UNREAD:
             self.unread.append(line.strip()[:LONGEST_VALUE])
+
+
+class SmiParser(ABC):
+    """Parses one output line by line; `KIND` is the command that prints it, for display."""
+
+    KIND: ClassVar[str]
+
+    def __init__(self, before: str) -> None:
+        self.before = before  # the line above the output
+        self.report = SmiReport(self.KIND)
+
+    @abstractmethod
+    def starts(self, line: str) -> bool:
+        """Whether an output starts with this line, which is then consumed."""
+
+    @abstractmethod
+    def feed(self, line: str) -> bool:
+        """Whether this line belongs to the output."""

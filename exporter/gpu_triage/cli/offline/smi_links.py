@@ -1,12 +1,10 @@
 """Parsers for how GPUs are connected: ``nvidia-smi -L``, ``nvidia-smi nvlink`` and ``nvidia-smi topo -m``."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from gpu_triage.cli.offline.smi_facts import RawGpu, SmiReport
+from gpu_triage.cli.offline.smi_facts import RawGpu, SmiParser
 from gpu_triage.read.gpu.nvlink import CRC, RECOVERY, REPLAY, LinkReading, NvlinkReading
 from gpu_triage.read.gpu.topology import CAPABILITIES, P2P_STATUSES
 
@@ -27,22 +25,20 @@ ALL_LINKS: Final = -1
 UP: Final = "up"
 
 
-class NvlinkParser:
-    """Parses one or more of these outputs in sequence, line by line."""
+class NvlinkParser(SmiParser):
+    """Parses one or more of these outputs in sequence."""
 
-    KIND: Final = "nvidia-smi nvlink"
+    KIND = "nvidia-smi nvlink"
 
-    def __init__(self) -> None:
-        self.report = SmiReport(LIST)
+    def __init__(self, before: str) -> None:
+        super().__init__(before)
+        self.report.kind = LIST
         self._gpu: RawGpu | None = None
         self._reported: frozenset[str] = frozenset()
         self._named: tuple[str, str] | None = None
 
-    @classmethod
-    def starting(cls, line: str, _before: str) -> NvlinkParser | None:
-        parser = cls()
-        is_named = any(each in line for each in ("UUID: GPU-", ": NVIDIA ", ": Tesla "))
-        return parser if is_named and parser._name(line) else None
+    def starts(self, line: str) -> bool:
+        return any(each in line for each in ("UUID: GPU-", ": NVIDIA ", ": Tesla ")) and self._name(line)
 
     def feed(self, line: str) -> bool:
         text = line.strip()
@@ -152,30 +148,27 @@ NUMA_NODE: Final = "topology/numa node"
 MEMORY_IS_NODE: Final = "topology/memory is a numa node"
 
 
-class SmiTopologyParser:
+class SmiTopologyParser(SmiParser):
     """Parses one matrix; the terminal may have wrapped its lines."""
 
-    KIND: Final = "nvidia-smi topo -m"
+    KIND = "nvidia-smi topo -m"
 
-    def __init__(self) -> None:
-        self.report = SmiReport(self.KIND)
+    def __init__(self, before: str) -> None:
+        super().__init__(before)
         self._columns: list[str] = []
         self._after: list[str] = []
         self._row: list[str] = []
         self._gpu: RawGpu | None = None
         self._capability = "read"
 
-    @classmethod
-    def starting(cls, line: str, before: str) -> SmiTopologyParser | None:
-        """A parser of the matrix that this line heads; `before`: the command."""
+    def starts(self, line: str) -> bool:
         words = line.split()
         if len(words) < 2 or words[0] != "GPU0" or not (_DEVICE.fullmatch(words[1]) or words[1] == "CPU"):  # noqa: PLR2004
-            return None
-        parser = cls()
-        if found := _P2P_COMMAND.search(before):
-            parser._capability = _CAPABILITIES[found[1]]
-        parser._head(words)
-        return parser
+            return False
+        if found := _P2P_COMMAND.search(self.before):
+            self._capability = _CAPABILITIES[found[1]]
+        self._head(words)
+        return True
 
     def feed(self, line: str) -> bool:
         words = line.split()

@@ -1,7 +1,5 @@
 """Parsers for the whole output of ``nvidia-smi -q``: as text, in extracts (``-d``), as pasted, and as XML."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -10,7 +8,7 @@ from html import unescape
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.offline.lines import command_of
-from gpu_triage.cli.offline.smi_facts import HOST_FACTS, LONGEST_VALUE, WORDS, RawGpu, RawProcess, SmiReport
+from gpu_triage.cli.offline.smi_facts import HOST_FACTS, LONGEST_VALUE, WORDS, RawGpu, RawProcess, SmiParser
 from gpu_triage.cli.offline.smi_gpu import known_names
 
 Path = tuple[str, ...]
@@ -104,11 +102,11 @@ _ENDS: Final = ("____", "####", "+---", "<?xml", "<nvidia_smi_log", "*** ", "```
 _HEADLESS: Final = frozenset(WORDS["headless"])
 
 
-class SmiTextParser:
-    KIND: Final = "nvidia-smi -q"
+class SmiTextParser(SmiParser):
+    KIND = "nvidia-smi -q"
 
-    def __init__(self) -> None:
-        self.report = SmiReport(self.KIND)
+    def __init__(self, before: str) -> None:
+        super().__init__(before)
         self._margin = 0
         self._gpu: RawGpu | None = None
         self._layout = Layout()
@@ -116,20 +114,17 @@ class SmiTextParser:
         self._is_headless = False
         self._is_flat = False
 
-    @classmethod
-    def starting(cls, line: str, _before: str) -> SmiTextParser | None:
+    def starts(self, line: str) -> bool:
         text = line.strip()
         is_section = len(text) < LONGEST_SECTION and text.lower() in _HEADLESS
         # An output that begins in the middle of a GPU, after its address.
         if line[:4] == "    " and _FACT.match(text) and (_parts(text)[0] in _known().alone or _is_reason(text)):
             is_section = True
-        if not (_HEAD in text or is_section or _GPU.match(text)):
-            return None
-        parser = cls()
-        parser._margin = _indent(line.expandtabs())
-        if _HEAD not in text:
-            parser.feed(line)
-        return parser
+        self._margin = _indent(line.expandtabs())
+        if is_section or _GPU.match(text):
+            self.feed(line)
+            return True
+        return _HEAD in text
 
     def feed(self, line: str) -> bool:
         if not line or line.isspace():
@@ -225,26 +220,19 @@ _DEEPEST_ELEMENT: Final = 12
 _SKIPPED: Final = frozenset({"supported_clocks", "accounted_processes", "mig_devices"})
 
 
-class SmiXmlParser:
-    """Parses one document line by line; attributes as in SmiTextParser."""
-
+class SmiXmlParser(SmiParser):
     START: Final = "<nvidia_smi_log"
-    KIND: Final = "nvidia-smi -q -x"
+    KIND = "nvidia-smi -q -x"
 
-    def __init__(self) -> None:
-        self.report = SmiReport(self.KIND)
+    def __init__(self, before: str) -> None:
+        super().__init__(before)
         self._gpu: RawGpu | None = None
         self._path: list[str] = []
         self._skips = False
         self._ended = False
 
-    @classmethod
-    def starting(cls, line: str, _before: str) -> SmiXmlParser | None:
-        if cls.START not in line:
-            return None
-        parser = cls()
-        parser.feed(line)
-        return parser
+    def starts(self, line: str) -> bool:
+        return self.START in line and self.feed(line)
 
     def feed(self, line: str) -> bool:
         if self._ended:
