@@ -246,7 +246,7 @@ def _check(paths: Sequence[str], config: Config, *, with_names: bool) -> Report:
 
 
 def _read(named: Sequence[InputFile], facts: HostFacts) -> list[Content]:
-    total = sum(source.size or 0 for source in named)
+    total = sum(source.about.st_size for source in named if source.about)
     contents: list[Content] = []
     time_limit, read, done = TimeLimit(), 0, 0
     with ProgressLine() as line:
@@ -275,7 +275,7 @@ def _read(named: Sequence[InputFile], facts: HostFacts) -> list[Content]:
 
 def _log(contents: Sequence[Content], read: Sequence[Snapshot], named: Sequence[InputFile]) -> LogReading:
     """All kernel logs, and the time that ages refer to."""
-    modified_at = max((source.modified_at for source in named if source.modified_at is not None), default=time.time())
+    modified_at = max((source.about.st_mtime for source in named if source.about), default=time.time())
     times = [each.written_at for each in contents] + [each.at for each in read]
     # When the newest of the files was collected, according to timestamps inside the files.
     collected_at = max((each for each in times if each is not None), default=None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
@@ -63,18 +64,15 @@ _TABLES: Final = (
     _Table("sar -W", (), "pswpin/s"),
     _Table("vmstat", (), "swpd", first_since_boot=True),
 )
-_Row = tuple[float, ...]
 
 
 class HostTables:
     """Parses the tables of a file, line by line; the last run of each command wins."""
 
     def __init__(self) -> None:
-        self._rows: dict[_Table, dict[str, list[_Row]]] = {}
-        self._headings: dict[_Table, list[str]] = {}  # of the columns of values
+        self._rows: dict[_Table, dict[str, list[dict[str, float]]]] = {}  # by name and column
         self._table: _Table | None = None
         self._columns: list[str] = []
-        self._value_columns: list[str] = []
         self._cpus = 0
         self._ended: set[_Table] = set()
 
@@ -114,9 +112,6 @@ class HostTables:
         if table.command == "vmstat":
             # With -t, the header of the time is one word, and the time is two.
             self._columns = words[: 1 + max(n for n, word in enumerate(words) if word in _MODES)]
-        self._value_columns = [column for column in self._columns if column not in table.keys]
-        if self._headings.get(table) != self._value_columns:
-            self._ended.add(table)
         return True
 
     def _take(self, table: _Table, words: list[str]) -> bool:
@@ -129,13 +124,12 @@ class HostTables:
         name = next((named.pop(key) for key in table.keys if key in named), "all")
         if not all(map(_NUMBER.fullmatch, named.values())):
             return False
-        row = tuple(float(cell.replace(",", ".")) for cell in named.values())
-        if table in self._ended:
+        row = {column: float(cell.replace(",", ".")) for column, cell in named.items()}
+        rows = self._rows.setdefault(table, {})
+        if table in self._ended or any(own[0].keys() != row.keys() for own in islice(rows.values(), 1)):
             # Headings alone replace nothing.
             self._ended.discard(table)
-            self._rows.pop(table, None)
-        self._headings[table] = self._value_columns
-        rows = self._rows.setdefault(table, {})
+            rows.clear()
         if name in rows or len(rows) < _MOST_SERIES:
             # The command's own average, over all of its run, replaces the rows.
             averages = bool(prefix) and not prefix[0][0].isdigit()
@@ -147,8 +141,7 @@ class HostTables:
         for table, rows in self._rows.items():
             for name, own in rows.items() if table.command in commands else ():
                 counted = own[1:] if table.first_since_boot and len(own) > 1 else own
-                means = (sum(values) / len(counted) for values in zip(*counted, strict=True))
-                yield name, dict(zip(self._headings[table], means, strict=True))
+                yield name, {column: sum(row[column] for row in counted) / len(counted) for column in own[0]}
 
     def _cpu_shares(self) -> dict[str, dict[str, float]]:
         """Share of the time in each mode, 0-1, by CPU; "all" is the whole host."""

@@ -69,9 +69,12 @@ _LOST_GPU: Final = re.compile(
     rf"(?:{_BUS_ID}: |(?<=\d: )|(?=.{{0,20}}(?:is lost|Unknown Error)))(.{{1,80}})"
 )
 _BUS_IDS: Final = re.compile(_BUS_ID)
-_NVML_ERRORS: Final = (
-    ("Driver/library version mismatch", "version_mismatch"),
-    ("Driver Not Loaded", "driver_not_loaded"),
+_DRIVER_ERRORS: Final = (
+    ("Failed to initialize NVML: Driver/library version mismatch", "version_mismatch"),
+    ("Failed to initialize NVML: Driver Not Loaded", "driver_not_loaded"),
+    ("Failed to initialize NVML: ", "unknown"),
+    ("NVIDIA-SMI has failed because", "driver_not_loaded"),
+    ("couldn't find libnvidia-ml.so", "library_not_found"),
 )
 
 
@@ -299,13 +302,8 @@ class Scanner:
 
     def _note_failure(self, line: str) -> None:
         host = self._host
-        if "Failed to initialize NVML: " in line:
-            said = line.partition("NVML: ")[2]
-            self._driver_error = next((error for words, error in _NVML_ERRORS if words in said), "unknown")
-        elif "NVIDIA-SMI has failed because" in line:
-            self._driver_error = "driver_not_loaded"
-        elif "couldn't find libnvidia-ml.so" in line:
-            self._driver_error = "library_not_found"
+        if (driver_error := next((error for words, error in _DRIVER_ERRORS if words in line), None)) is not None:
+            self._driver_error = driver_error
         elif line.startswith("No devices were found"):
             host.no_devices = True
         elif "Unable to determine the device handle for GPU" in line and (lost := _LOST_GPU.search(line)):

@@ -44,7 +44,6 @@ class SmiTableParser(SmiParser):
 
     def __init__(self, before: str) -> None:
         super().__init__(before)
-        self._gpu: RawGpu | None = None
         self._pieces: list[str] = []
         self._has_head = False
         self._lists_processes = False
@@ -88,15 +87,15 @@ class SmiTableParser(SmiParser):
         if (first := _FIRST.match(line)) is not None:
             self._note_first(first)
             return True
-        if self._gpu is not None and (lost := _LOST.match(line)) is not None:
-            self._gpu.note("state", lost[1])
+        if self.gpu is not None and (lost := _LOST.match(line)) is not None:
+            self.gpu.note("state", lost[1])
             return True
-        if self._gpu is not None and (second := _SECOND.match(line)) is not None:
+        if self.gpu is not None and (second := _SECOND.match(line)) is not None:
             *values, mode = second.groups()
             mode = {"E. Process": "Exclusive_Process", "E. Thread": "Exclusive_Thread"}.get(mode, mode)
             for path, value in zip(WORDS["second-line"], (*values, mode), strict=True):
-                self._gpu.note(path, value or "")
-            self._gpu = None
+                self.gpu.note(path, value or "")
+            self.gpu = None
             return True
         if (mig := _MIG.match(line)) is not None and mig[1] in self.report.by_key:
             self.report.by_key[mig[1]].note("ecc errors/volatile/dram uncorrectable", mig[2])
@@ -104,13 +103,13 @@ class SmiTableParser(SmiParser):
 
     def _note_first(self, line: re.Match[str]) -> None:
         index, name, persistence, bus_id, errors = line.groups()
-        self._gpu = self.report.gpu_at(index, bus_id, index)
-        self._gpu.note("product name", name)
+        self.gpu = self.report.gpu_at(index, bus_id, index)
+        self.gpu.note("product name", name)
         if persistence in _PERSISTENCE:
-            self._gpu.note("persistence mode", persistence)
+            self.gpu.note("persistence mode", persistence)
         if errors.isdecimal() or errors == "ERR!":
-            self._gpu.note("ecc errors/volatile/dram uncorrectable", errors)
-            self._gpu.note("ecc mode/current", "Enabled" if errors.isdecimal() else errors)
+            self.gpu.note("ecc errors/volatile/dram uncorrectable", errors)
+            self.gpu.note("ecc mode/current", "Enabled" if errors.isdecimal() else errors)
 
     def _take_process(self, line: str) -> bool:
         if line.startswith(_PROCESSES):
@@ -226,7 +225,7 @@ class SmiCsvParser(SmiParser):
         self.report.miss(line)
         return True
 
-    def _gpu(self, named: Mapping[str, str]) -> RawGpu:
+    def _gpu_of(self, named: Mapping[str, str]) -> RawGpu:
         index = named.get("index", "")
         bus_id = named.get("pci.bus_id") or named.get("gpu_bus_id") or ""
         uuid = named.get("uuid") or named.get("gpu_uuid") or ""
@@ -242,7 +241,7 @@ class SmiCsvParser(SmiParser):
         return f"row {self._place}"
 
     def _note_sample(self, named: Mapping[str, str]) -> None:
-        gpu = self._gpu(named)
+        gpu = self._gpu_of(named)
         gpu.facts = {}
         for name in _CLOCKS:
             # Both are the present clock. Where they differ, the former is meant as what it should be.
@@ -268,7 +267,7 @@ class SmiCsvParser(SmiParser):
             self.report.note(label, value)
 
     def _note_process(self, named: Mapping[str, str]) -> None:
-        gpu = self._gpu(named)
+        gpu = self._gpu_of(named)
         for name in ("gpu_name", "gpu_uuid"):
             if name in named:
                 gpu.note(_FACTS_OF_FIELDS[name], named[name])

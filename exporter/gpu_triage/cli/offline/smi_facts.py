@@ -216,6 +216,7 @@ class SmiParser(ABC):
     def __init__(self, before: str) -> None:
         self.before = before  # the line above the output
         self.report = SmiReport(self.KIND)
+        self.gpu: RawGpu | None = None  # of which the lines are
 
     @abstractmethod
     def starts(self, line: str) -> bool:

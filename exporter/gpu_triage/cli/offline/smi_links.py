@@ -33,7 +33,6 @@ class NvlinkParser(SmiParser):
     def __init__(self, before: str) -> None:
         super().__init__(before)
         self.report.kind = LIST
-        self._gpu: RawGpu | None = None
         self._reported: frozenset[str] = frozenset()
         self._named: tuple[str, str] | None = None
 
@@ -47,22 +46,22 @@ class NvlinkParser(SmiParser):
         if (link := _LINK.match(text)) is not None:
             self._note(int(link[1]), link[2])
             return True
-        if self._gpu is not None and "all links are inactive" in text.lower():
-            self._gpu.note(f"{_PREFIX}{ALL_LINKS}/{UP}", "No")
+        if self.gpu is not None and "all links are inactive" in text.lower():
+            self.gpu.note(f"{_PREFIX}{ALL_LINKS}/{UP}", "No")
         return text.lower().removeprefix("nvml:").lstrip().startswith((*_NOTES, "unable to retrieve nvlink"))
 
     def _name(self, line: str) -> bool:
         if (found := _GPU.match(line)) is None:
             return False
         index, name, uuid = found.groups()
-        self._gpu = self.report.by_key.get(index)
-        if self._gpu is None and uuid is not None:
-            self._gpu = self.report.gpu_at(index, index=index)
-            self._gpu.note("product name", name)
-            self._gpu.note("gpu uuid", uuid)
+        self.gpu = self.report.by_key.get(index)
+        if self.gpu is None and uuid is not None:
+            self.gpu = self.report.gpu_at(index, index=index)
+            self.gpu.note("product name", name)
+            self.gpu.note("gpu uuid", uuid)
         # Without a UUID, only the link lines that follow distinguish a GPU from ordinary text.
-        self._named = None if self._gpu is not None else (index, name)
-        self._reported = frozenset(self._gpu.facts if self._gpu is not None else ())
+        self._named = None if self.gpu is not None else (index, name)
+        self._reported = frozenset(self.gpu.facts if self.gpu is not None else ())
         return True
 
     def _note(self, link: int, said: str) -> None:
@@ -70,11 +69,11 @@ class NvlinkParser(SmiParser):
         if link >= _MOST_LINKS or (state is None and errors is None):
             return
         self.report.kind = self.KIND
-        if self._gpu is None and self._named is not None:
+        if self.gpu is None and self._named is not None:
             index, name = self._named
-            self._gpu = self.report.gpu_at(index, index=index)
-            self._gpu.note("product name", name)
-        gpu, path = self._gpu, f"{_PREFIX}{link}/{UP if errors is None else _KINDS[errors[1]]}"
+            self.gpu = self.report.gpu_at(index, index=index)
+            self.gpu.note("product name", name)
+        gpu, path = self.gpu, f"{_PREFIX}{link}/{UP if errors is None else _KINDS[errors[1]]}"
         # The first value for a link wins: later commands list the same links with other data.
         if gpu is None or path in self._reported:
             return
@@ -158,7 +157,6 @@ class SmiTopologyParser(SmiParser):
         self._columns: list[str] = []
         self._after: list[str] = []
         self._row: list[str] = []
-        self._gpu: RawGpu | None = None
         self._capability = "read"
 
     def starts(self, line: str) -> bool:
@@ -177,7 +175,7 @@ class SmiTopologyParser(SmiParser):
         if _DEVICE.fullmatch(words[0]) and len(words) > 1 and _LEVEL.fullmatch(words[1]):
             gpu = _GPU_COLUMN.fullmatch(words[0])
             # NIC rows only repeat what the GPU rows contain.
-            self._gpu = None if gpu is None else self.report.add_gpu(index=gpu[1])
+            self.gpu = None if gpu is None else self.report.add_gpu(index=gpu[1])
             self._row = words[1:]
         elif not self.report.gpus and all(_DEVICE.fullmatch(word) or word in _AFTER_LEVELS for word in words):
             self._head(words)
@@ -187,8 +185,8 @@ class SmiTopologyParser(SmiParser):
             self._row += words
         else:
             return False
-        if self._gpu is not None and len(self._row) >= len(self._columns):
-            self._note(self._gpu)
+        if self.gpu is not None and len(self._row) >= len(self._columns):
+            self._note(self.gpu)
         return True
 
     def _head(self, words: list[str]) -> None:

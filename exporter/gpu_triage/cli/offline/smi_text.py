@@ -108,7 +108,6 @@ class SmiTextParser(SmiParser):
     def __init__(self, before: str) -> None:
         super().__init__(before)
         self._margin = 0
-        self._gpu: RawGpu | None = None
         self._layout = Layout()
         self._foreign = 0
         self._is_headless = False
@@ -131,7 +130,7 @@ class SmiTextParser(SmiParser):
             return True
         line = line.expandtabs()
         text = line.strip()
-        if self._gpu is None and (text.lower() in _HEADLESS or _is_reason(text)):
+        if self.gpu is None and (text.lower() in _HEADLESS or _is_reason(text)):
             self._is_headless = self._is_flat = True
             self._begin(self.report.add_gpu())
         indent = 0 if self._is_headless else _indent(line) - self._margin
@@ -148,7 +147,7 @@ class SmiTextParser(SmiParser):
             self._begin(self.report.add_gpu(gpu[1]))
             return True
         label, colon, value = _parts(text)
-        if self._gpu is None and colon:
+        if self.gpu is None and colon:
             self.report.note(label, value[:LONGEST_VALUE])
         if label in HOST_FACTS or text == "--":  # which ``grep -A`` prints between fragments
             return True
@@ -159,8 +158,8 @@ class SmiTextParser(SmiParser):
             self.report.miss(text)
             self._begin(RawGpu())
             return True
-        if self._gpu is not None and self._is_fact(text, label, is_section=not colon):
-            if self._is_headless and _is_repeated(label, self._gpu):
+        if self.gpu is not None and self._is_fact(text, label, is_section=not colon):
+            if self._is_headless and _is_repeated(label, self.gpu):
                 self._begin(self.report.add_gpu())
             self._feed_fact(0, text)
             return True
@@ -177,25 +176,25 @@ class SmiTextParser(SmiParser):
         return self._is_flat and (not is_section or _SECTION.fullmatch(text) is not None)
 
     def _begin(self, gpu: RawGpu) -> None:
-        self._gpu, self._layout, self._foreign = gpu, Layout(), 0
+        self.gpu, self._layout, self._foreign = gpu, Layout(), 0
 
     def _feed_fact(self, indent: int, text: str) -> None:
         label, colon, value = _parts(text)
-        if self._gpu is None or not label:
+        if self.gpu is None or not label:
             return
         self._foreign = 0
         path = self._layout.path(indent, label, is_section=not colon)
         if path[:1] != PROCESSES:
             if colon:
-                self._gpu.note("/".join(path), value)
+                self.gpu.note("/".join(path), value)
         elif label == "process id":
-            self._gpu.lists_processes = True
-            self._gpu.add_process(RawProcess(pid=value))
+            self.gpu.lists_processes = True
+            self.gpu.add_process(RawProcess(pid=value))
         elif label == PROCESSES[0]:
             # Without a value or any entries, the list was truncated.
-            self._gpu.lists_processes = colon and value.lower() != "n/a"
-        elif self._gpu.processes:
-            self._gpu.processes[-1].describe(label, value)
+            self.gpu.lists_processes = colon and value.lower() != "n/a"
+        elif self.gpu.processes:
+            self.gpu.processes[-1].describe(label, value)
 
 
 def _is_repeated(label: str, gpu: RawGpu) -> bool:
@@ -226,7 +225,6 @@ class SmiXmlParser(SmiParser):
 
     def __init__(self, before: str) -> None:
         super().__init__(before)
-        self._gpu: RawGpu | None = None
         self._path: list[str] = []
         self._skips = False
         self._ended = False
@@ -254,7 +252,7 @@ class SmiXmlParser(SmiParser):
     def _open(self, tag: str, attributes: str) -> None:
         if tag == "gpu":
             bus_id = _ID.search(attributes)
-            self._gpu = self.report.add_gpu("" if bus_id is None else bus_id[1])
+            self.gpu = self.report.add_gpu("" if bus_id is None else bus_id[1])
             self._path, self._skips = [], False
             return
         if self._skips or tag == "nvidia_smi_log":
@@ -262,26 +260,26 @@ class SmiXmlParser(SmiParser):
         self._skips = tag in _SKIPPED
         if len(self._path) < _DEEPEST_ELEMENT:
             self._path.append(tag)
-        if self._gpu is not None and tag == "process_info":
-            self._gpu.add_process(RawProcess())
+        if self.gpu is not None and tag == "process_info":
+            self.gpu.add_process(RawProcess())
 
     def _close(self, tag: str) -> None:
         if tag == "gpu":
-            self._gpu, self._path, self._skips = None, [], False
+            self.gpu, self._path, self._skips = None, [], False
         elif tag in self._path:
-            if self._gpu is not None and tag in ("process_info", "processes"):
+            if self.gpu is not None and tag in ("process_info", "processes"):
                 # Only set here, because a truncated list may or may not be empty.
-                self._gpu.lists_processes = True
+                self.gpu.lists_processes = True
             # Lines may be missing, so close any inner elements that are still open.
             while self._path.pop() != tag:
                 pass
             self._skips = self._skips and tag not in _SKIPPED
 
     def _text(self, value: str) -> None:
-        if self._gpu is None:
+        if self.gpu is None:
             if len(self._path) == 1:
                 self.report.note(self._path[0], value)
         elif self._path[0] != "processes":
-            self._gpu.note("/".join(self._path).replace("_", " "), value)
-        elif self._gpu.processes:
-            self._gpu.processes[-1].describe(self._path[-1].replace("_", " "), value)
+            self.gpu.note("/".join(self._path).replace("_", " "), value)
+        elif self.gpu.processes:
+            self.gpu.processes[-1].describe(self._path[-1].replace("_", " "), value)

@@ -6,10 +6,9 @@ import struct
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from gpu_triage.documents import stream as streams
 from gpu_triage.documents.stream import DAMAGED, Budget, Stream, TimeLimit
@@ -31,15 +30,10 @@ _ZIP_ENTRY: Final = b"PK\x01\x02"
 _ZIP_LIST_BYTES: Final = 4 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class InputFile:
+class InputFile(NamedTuple):
     name: str  # for display
-    path: Path | None  # file path; None for standard input
-    size: int | None  # bytes on disk; None if unknown
-    modified_at: float | None  # Unix seconds; None if unknown
-
-    def open(self) -> AbstractContextManager[BinaryIO]:
-        return nullcontext(sys.stdin.buffer) if self.path is None else self.path.open("rb")
+    path: Path | None = None  # None for standard input, as `about`
+    about: os.stat_result | None = None
 
 
 class Document(NamedTuple):
@@ -65,17 +59,14 @@ def is_recording(path: Path) -> bool:
 def sources(path: str) -> Iterator[InputFile]:
     """The files at a path; raises ConfigError if there is nothing to read."""
     if path == STANDARD_INPUT:
-        yield InputFile("standard input", None, None, None)
+        yield InputFile("standard input")
         return
     place = Path(path)
     try:
-        found = place.stat()
-        if stat.S_ISDIR(found.st_mode):
-            yield from _of_folder(place)
-            return
-        if stat.S_ISREG(found.st_mode):
+        about = place.stat()
+        if stat.S_ISREG(about.st_mode):
             place.open("rb").close()
-        yield InputFile(path, place, found.st_size or None, found.st_mtime)
+        yield from _of_folder(place) if stat.S_ISDIR(about.st_mode) else (InputFile(path, place, about),)
     except OSError as error:
         raise ConfigError(f"--from: {path}: {error.strerror or error}; name a file that can be read") from error
 
@@ -94,7 +85,7 @@ def _of_folder(folder: Path) -> Iterator[InputFile]:
             about = each.lstat()
             # Symlinks are skipped: in a sosreport they point to the same file again, or outside of it.
             if stat.S_ISREG(about.st_mode) and about.st_size and os.access(each, os.R_OK):
-                yield InputFile(str(each), each, about.st_size, about.st_mtime)
+                yield InputFile(str(each), each, about)
 
 
 def documents(source: InputFile, count: Callable[[int], None], time_limit: TimeLimit) -> Iterator[Document]:
@@ -105,11 +96,14 @@ def documents(source: InputFile, count: Callable[[int], None], time_limit: TimeL
         count(size)
         time_limit.check()
 
-    with source.open() as raw:
-        if source.path is not None and stat.S_ISREG(source.path.stat().st_mode) and zipfile.is_zipfile(source.path):
-            yield from _of_zip(source.name, source.path, count, budget)
-        else:
-            yield from _of_stream(source.name, streams.opened(raw.read, read), budget, _MOST_NESTED)
+    if source.path is None or source.about is None:
+        yield from _of_stream(source.name, streams.opened(sys.stdin.buffer.read, read), budget, _MOST_NESTED)
+        return
+    if stat.S_ISREG(source.about.st_mode) and zipfile.is_zipfile(source.path):
+        yield from _of_zip(source.name, source.path, count, budget)
+        return
+    with source.path.open("rb") as raw:
+        yield from _of_stream(source.name, streams.opened(raw.read, read), budget, _MOST_NESTED)
 
 
 def _of_stream(name: str, packed: Stream, budget: Budget, nested: int) -> Iterator[Document]:
