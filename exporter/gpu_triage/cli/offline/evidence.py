@@ -192,16 +192,15 @@ def _expectation(gpu: SmiGpu, files: FilesOfHost) -> pcie.LinkExpectation:
     limits, device, config = gpu.limits, files.facts.devices.get(gpu.bus_id), files.config
     if device is not None:
         slot = files.port_above(gpu.bus_id) or PciDevice("", "")
+        width = BUILT_LANES if is_built_for_laptop(device.model, BUILT_LANES) else slot.max_width
         limits = replace(
             limits,
             device_generation=limits.device_generation or device.max_generation,
-            device_width=limits.device_width or device.max_width,
+            device_width=device.max_width,
             slot_generation=slot.max_generation or limits.slot_generation,
-            slot_width=BUILT_LANES
-            if is_built_for_laptop(device.model, BUILT_LANES)
-            else slot.max_width or limits.slot_width,
+            slot_width=width,
+            slot_hidden=limits.slot_hidden and width is None,
         )
-    limits = replace(limits, slot_hidden=limits.slot_hidden and limits.slot_width is None)
     if limits.system_width is limits.slot_width is None and gpu.width is not None:
         # Without limits, as in NCCL's log, a link that is narrower than those of other GPUs lacks what they have.
         alike = (each for each in files.last.gpus.values() if each.identity.name == gpu.identity.name)

@@ -28,7 +28,6 @@ from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import AT_THAT_MOMENT
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.wording import first_few, ranges
-from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.findings.settings import judge_settings
 from gpu_triage.judge.findings.table import Area
 from gpu_triage.judge.findings.verdicts import Verdict, verdict_on
@@ -56,12 +55,9 @@ def redacted(report: Report) -> Report:
     def plain(text: str) -> str:
         return _PROCESS.sub(r"process (\1)", masker.text(text))
 
-    def of_finding(finding: Finding) -> Finding:
-        return replace(finding, measured=plain(finding.measured), uuid=plain(finding.uuid))
-
     def of_area(area: AreaVerdict) -> AreaVerdict:
-        summary = None if area.summary is None else plain(area.summary)
-        return replace(area, summary=summary, findings=tuple(map(of_finding, area.findings)))
+        found = (replace(each, measured=plain(each.measured), uuid=plain(each.uuid)) for each in area.findings)
+        return replace(area, summary=area.summary and plain(area.summary), findings=tuple(found))
 
     def of_gpu(gpu: GpuVerdict) -> GpuVerdict:
         because = gpu.bottleneck._replace(because=plain(gpu.bottleneck.because))

@@ -70,23 +70,15 @@ class HostTables:
     """Parses the tables of a file, line by line; the last run of each command wins."""
 
     def __init__(self) -> None:
-        self._rows: dict[_Table, dict[str, list[dict[str, float]]]] = {}  # by name and column
-        self._table: _Table | None = None
+        self.rows: dict[_Table, dict[str, list[dict[str, float]]]] = {}  # by name and column
+        self.table: _Table | None = None  # whose rows come now
         self._columns: list[str] = []
         self._cpus = 0
         self._ended: set[_Table] = set()
 
-    @property
-    def is_open(self) -> bool:
-        return self._table is not None
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._rows
-
     def end_runs(self) -> None:
         """Whatever comes next is another run."""
-        self._ended, self._table = set(self._rows), None
+        self._ended, self.table = set(self.rows), None
 
     def feed(self, line: str) -> str | None:
         """The command that prints this row; "" for a line that measures nothing, None for one of something else."""
@@ -97,9 +89,9 @@ class HostTables:
             return ""
         if any(word in _HEADINGS for word in words) and self._begin(words):
             return ""
-        if self._table is not None and words and not self._take(self._table, words):
-            self._table = None
-        return None if self._table is None else self._table.command.split()[0] if words else ""
+        if self.table is not None and words and not self._take(self.table, words):
+            self.table = None
+        return None if self.table is None else self.table.command.split()[0] if words else ""
 
     def _begin(self, words: list[str]) -> bool:
         fits = (each for each in _TABLES if each.needs in words and any(key in words for key in each.keys or words))
@@ -108,7 +100,7 @@ class HostTables:
             return False
         # Before the first column, there may be a time.
         start = (n for n, word in enumerate(words) if word in table.keys or _MEASURE.search(word))
-        self._table, self._columns = table, words[next(start, 0) :]
+        self.table, self._columns = table, words[next(start, 0) :]
         if table.command == "vmstat":
             # With -t, the header of the time is one word, and the time is two.
             self._columns = words[: 1 + max(n for n, word in enumerate(words) if word in _MODES)]
@@ -125,7 +117,7 @@ class HostTables:
         if not all(map(_NUMBER.fullmatch, named.values())):
             return False
         row = {column: float(cell.replace(",", ".")) for column, cell in named.items()}
-        rows = self._rows.setdefault(table, {})
+        rows = self.rows.setdefault(table, {})
         if table in self._ended or any(own[0].keys() != row.keys() for own in islice(rows.values(), 1)):
             # Headings alone replace nothing.
             self._ended.discard(table)
@@ -138,7 +130,7 @@ class HostTables:
 
     def _means(self, *commands: str) -> Iterator[tuple[str, dict[str, float]]]:
         """The mean of the last rows of each name, by column."""
-        for table, rows in self._rows.items():
+        for table, rows in self.rows.items():
             for name, own in rows.items() if table.command in commands else ():
                 counted = own[1:] if table.first_since_boot and len(own) > 1 else own
                 yield name, {column: sum(row[column] for row in counted) / len(counted) for column in own[0]}
@@ -220,7 +212,7 @@ class HostTables:
     def waiting_cpus(self) -> float:
         """How many CPUs are idle while tasks wait for I/O; 0 for less than one, or if a table shows the disks."""
         waiting = self._cpu_shares().get("all", {}).get("iowait", 0.0) * self._cpus
-        shows_disks = any(table.needs == "%util" for table in self._rows)
+        shows_disks = any(table.needs == "%util" for table in self.rows)
         return 0.0 if waiting < _ONE_WAITS or shows_disks else waiting
 
     def missing(self) -> Iterator[str]:
@@ -228,7 +220,7 @@ class HostTables:
             yield "what tasks wait for: attach iostat -xz 1 5"
         if any(not rate for *_, rate in self._traffic()):
             yield "the line rate of each interface: attach sar -n DEV with %ifutil, or ethtool"
-        if any(t.first_since_boot and len(own) == 1 for t, rows in self._rows.items() for own in rows.values()):
+        if any(t.first_since_boot and len(own) == 1 for t, rows in self.rows.items() for own in rows.values()):
             yield "the load at that moment: the only report of iostat or vmstat may be the average since boot"
 
 
@@ -305,7 +297,7 @@ class HostTools:
         if self._columns and self._process(line):
             return "ps"
         self._columns = []
-        if not self.tables.is_open and not any(word in line for word in WORDS):
+        if self.tables.table is None and not any(word in line for word in WORDS):
             return None  # as nearly all lines of a log
         if (command := self.tables.feed(line)) is not None:
             return command
@@ -413,5 +405,5 @@ class HostTools:
         yield from self.tables.missing()
         if any("swap in use" in fact and not fact.startswith("no") for fact in self._facts[Area.HOST]):
             yield "whether swap is read back now: attach vmstat 1 5"
-        if self.tables.is_empty:
+        if not self.tables.rows:
             yield "CPU, memory, disk and network of the host while the job ran: run gpu-triage check on the host"
