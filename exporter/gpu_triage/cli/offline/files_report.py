@@ -338,16 +338,14 @@ def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost, facts: Sequ
     return replace(area, summary=summary, is_known=area.is_known and not doubts)
 
 
-def _held(host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
+def _held(host: HostEvidence, _files: FilesOfHost) -> Iterator[str]:
     """Active throttle reasons of each GPU at the last sample; a duration would take two samples."""
     reasons = {gpu.gpu: active for gpu in host.answering if (active := gpu.active_reasons) is not None}
-    if unknown := [files.index(key) for key, gpu in files.last.gpus.items() if gpu.held_unknown]:
-        yield f"GPU {ranges(unknown)} held by a reason that the driver calls unknown {AT_THAT_MOMENT}"
-    elif reasons and not any(reasons.values()):
+    if reasons and not any(reasons.values()):
         yield f"no throttle reason active {AT_THAT_MOMENT}"
     for gpu, active in reasons.items():
         if active:
-            named = (f"a reason that nvidia-smi calls {each}" if each == UNKNOWN else each for each in active)
+            named = (f"a reason that the driver calls {each}" if each == UNKNOWN else each for each in active)
             yield f"GPU {gpu} held by {', '.join(named)} {AT_THAT_MOMENT}"
     yield from _below_clock(host)
     targets = host.series(power.GPU_CLOCK_TARGET_HERTZ)

@@ -31,15 +31,12 @@ def pieces(stream: Stream) -> Iterator[Piece]:
     """All lines of a stream, in chunks of bounded size."""
     rest = ""
     for decoded in _decoded(stream):
-        if "\n" in decoded:
-            text = rest + decoded
-            *whole, rest = text.split("\n")
-            yield _piece(whole, text)
-        else:
-            rest += decoded
+        text = rest + decoded
+        *whole, rest = text.split("\n")
         if len(rest) > LONGEST_LINE:
-            yield _piece([rest], rest)
-            rest = ""
+            whole, rest = [*whole, rest], ""
+        if whole:
+            yield _piece(whole, text)
     if rest:
         yield _piece([rest], rest)
 

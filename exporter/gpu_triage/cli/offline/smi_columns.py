@@ -299,7 +299,6 @@ class SmiMonitorParser(SmiParser):
         super().__init__(before)
         self._columns: list[str] = []
         self._is_pmon = False
-        self._sampled: set[str] = set()
 
     def starts(self, line: str) -> bool:
         self._columns = columns = _headings(line)
@@ -347,9 +346,7 @@ class SmiMonitorParser(SmiParser):
         index, pid = named["gpu"], named["pid"]
         gpu = self.report.gpu_at(index, index=index)
         gpu.lists_processes = True
-        if index not in self._sampled:
-            self._sampled.add(index)
-        elif pid in (known.pid for known in gpu.processes) or not gpu.processes:
+        if pid == _NOT_REPORTED or pid in (known.pid for known in gpu.processes):
             # A new sample starts; it replaces the process list.
             gpu.processes = []
         if pid != _NOT_REPORTED:

@@ -34,8 +34,7 @@ _RECOVERY: Final = {
     "reboot": modes.GPU_RECOVERY_ACTION.value_of("node reboot"),
     "drain p2p": modes.GPU_RECOVERY_ACTION.value_of("drain peer-to-peer work"),
 }
-_FABRIC_STATES: Final = {"not started": 1, "in progress": 2, "completed": fabric.FABRIC_JOINED, "not supported": 0}
-assert set(_FABRIC_STATES.values()) - {0} == set(fabric.GPU_FABRIC_STATE.states)  # noqa: S101 - checks constants at import
+_FABRIC_STATES: Final = {name: state for state, name in fabric.GPU_FABRIC_STATE.states.items()} | {"not supported": 0}
 _FABRIC_HEALTH: Final = {name: state for state, name in fabric.GPU_FABRIC_HEALTH.states.items()}
 _FABRIC_STATUSES: Final = {"success": True, "nvml_success": True} | dict.fromkeys(_WORDS["fabric-failures"], False)
 """NVML's result strings for joining the fabric, and whether each means success."""
@@ -73,8 +72,6 @@ class SmiGpu:
         )
         self.p2p = grouped(raw, P2P)  # status of peer access, by the peer's index and the capability
         self.width = _pcie(raw).width  # lanes of its PCIe link now
-        # whether a throttle reason is active that the driver calls unknown
-        self.held_unknown = raw.flag(*(f"clocks {kind} reasons/unknown" for kind in ("event", "throttle"))) is True
         # utilization (0-1) and power (W) of each second, by dmon; empty if its samples are too few to show how it works
         self.watched = tuple(raw.samples) if len(raw.samples) >= _FEWEST_SAMPLES else ()
         # facts that could not be parsed, as ``label : value``
