@@ -209,7 +209,7 @@ _WITHOUT_DATA: Final = (b"1", b"2", b"3", b"4", b"5", b"6")
 
 
 class Member(NamedTuple):
-    """A regular file of the archive; `stream` must be consumed before requesting the next one."""
+    """A file, or a member of an archive; it must be consumed before requesting the next one."""
 
     name: str
     stream: Stream

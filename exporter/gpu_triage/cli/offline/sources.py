@@ -5,13 +5,13 @@ import stat
 import struct
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from gpu_triage.documents import stream as streams
-from gpu_triage.documents.stream import DAMAGED, Budget, Stream, TimeLimit
+from gpu_triage.documents.stream import DAMAGED, Budget, Member, Stream, TimeLimit
 from gpu_triage.errors import ConfigError
 
 STANDARD_INPUT: Final = "-"
@@ -34,13 +34,6 @@ class InputFile(NamedTuple):
     name: str  # for display
     path: Path | None = None  # None for standard input, as `about`
     about: os.stat_result | None = None
-
-
-class Document(NamedTuple):
-    """One text: a file or an archive member; it must be consumed before requesting the next one."""
-
-    name: str
-    stream: Stream
 
 
 def is_recording(path: Path) -> bool:
@@ -88,7 +81,7 @@ def _of_folder(folder: Path) -> Iterator[InputFile]:
                 yield InputFile(str(each), each, about)
 
 
-def documents(source: InputFile, count: Callable[[int], None], time_limit: TimeLimit) -> Iterator[Document]:
+def documents(source: InputFile, count: Callable[[int], None], time_limit: TimeLimit) -> Iterator[Member]:
     """The texts in a file: itself, or its members if it is an archive; `count` is called with the bytes read."""
     budget = Budget(time_limit=time_limit)
 
@@ -98,42 +91,39 @@ def documents(source: InputFile, count: Callable[[int], None], time_limit: TimeL
 
     if source.path is None or source.about is None:
         yield from _of_stream(source.name, streams.opened(sys.stdin.buffer.read, read), budget, _MOST_NESTED)
-        return
-    if stat.S_ISREG(source.about.st_mode) and zipfile.is_zipfile(source.path):
-        yield from _of_zip(source.name, source.path, count, budget)
-        return
-    with source.path.open("rb") as raw:
-        yield from _of_stream(source.name, streams.opened(raw.read, read), budget, _MOST_NESTED)
+    elif stat.S_ISREG(source.about.st_mode) and zipfile.is_zipfile(source.path):
+        yield from _of_archive(source.name, _zip_members(source.path, count, budget), budget, _MOST_NESTED)
+    else:
+        with source.path.open("rb") as raw:
+            yield from _of_stream(source.name, streams.opened(raw.read, read), budget, _MOST_NESTED)
 
 
-def _of_stream(name: str, packed: Stream, budget: Budget, nested: int) -> Iterator[Document]:
+def _of_stream(name: str, packed: Stream, budget: Budget, nested: int) -> Iterator[Member]:
     stream = streams.unpacked(packed, budget)
-    if not nested or not streams.is_tar(stream.peek(streams.BLOCK_BYTES)):
-        yield Document(name, stream)
-        return
+    if nested and streams.is_tar(stream.peek(streams.BLOCK_BYTES)):
+        yield from _of_archive(name, streams.members(stream), budget, nested - 1)
+    else:
+        yield Member(name, stream)
+
+
+def _of_archive(name: str, members: Iterable[Member], budget: Budget, nested: int) -> Iterator[Member]:
     try:
-        for place, member in enumerate(streams.members(stream)):
+        for place, member in enumerate(members):
             if place >= _MOST_FILES:
                 raise ValueError(f"only the first {_MOST_FILES} files were read")
             if place < _FEW_FILES or _is_named_right(member.name):
-                yield from _of_stream(f"{name}: {member.name}", member.stream, budget, nested - 1)
-    except DAMAGED as error:
-        yield Document(name, Stream(damage=f"ends early: {error}"))
-
-
-def _of_zip(name: str, path: Path, count: Callable[[int], None], budget: Budget) -> Iterator[Document]:
-    try:
-        _check_directory(path)
-        with zipfile.ZipFile(path) as archive:
-            found = [each for each in archive.infolist() if each.file_size]
-            for member in found:
-                if len(found) <= _FEW_FILES or _is_named_right(member.filename):
-                    full_name = f"{name}: {member.filename}"
-                    stream = Stream(budget.spend(_of_zip_member(archive, member)))
-                    yield from _of_stream(full_name, stream, budget, _MOST_NESTED)
-                count(member.compress_size)
+                yield from _of_stream(f"{name}: {member.name}", member.stream, budget, nested)
     except (*DAMAGED, zipfile.BadZipFile) as error:
-        yield Document(name, Stream(damage=f"ends early: {error}"))
+        yield Member(name, Stream(damage=f"ends early: {error}"))
+
+
+def _zip_members(path: Path, count: Callable[[int], None], budget: Budget) -> Iterator[Member]:
+    _check_directory(path)
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            if member.file_size:
+                yield Member(member.filename, Stream(budget.spend(_of_zip_member(archive, member))))
+            count(member.compress_size)
 
 
 def _check_directory(path: Path) -> None:
