@@ -153,7 +153,7 @@ class _GzipMember:
         self._member = zlib.decompressobj(zlib.MAX_WBITS | 16)
         self._held = b""
 
-    def decompress(self, data: bytes, max_length: int = CHUNK_BYTES) -> bytes:
+    def decompress(self, data: bytes, max_length: int) -> bytes:
         piece = self._member.decompress(self._held + data, max_length)
         self.eof, self.unused_data = self._member.eof, self._member.unused_data
         # At the end of the member, unconsumed_tail isn't reset; the remaining bytes are in unused_data as well.

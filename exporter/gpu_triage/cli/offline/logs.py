@@ -213,8 +213,7 @@ class LogSection:
 
     KIND: Final = "kernel log"
 
-    def __init__(self, name: str, room: MemoryBudget) -> None:
-        self.name = name  # for display
+    def __init__(self, room: MemoryBudget) -> None:
         # events found, by kind and group; within a kind, the most recently seen group comes last
         self.tallies: dict[EventKind, dict[EventKey, Tally]] = {}
         self.ports: dict[str, str] = {}  # above GPUs, from PCIe error messages, by the address of the device below

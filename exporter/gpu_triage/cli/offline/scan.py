@@ -59,7 +59,7 @@ _BUG_REPORT: Final = "Start of NVIDIA bug report log file"
 _OTHER_FILE: Final = re.compile(r"\*\*\* /(?!.*(?:messages|syslog|kern|dmesg))")
 """A file embedded in a bug report, except system logs: kernel messages in the installer's log are outdated."""
 _BUS_ID: Final = r"([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])"
-_LOG_OF_SECTION: Final = re.compile(r" {2}(/\S+|journalctl -b -\d+):$")
+_LOG_OF_SECTION: Final = re.compile(r" {2}(?:/\S+|journalctl -b -\d+):$")
 _VERSION: Final = re.compile(r"NVRM version: NVIDIA UNIX .{0,60}?\s(\d{3}\.\d{1,3}(?:\.\d{1,3})?)\s")
 _LOST_GPU: Final = re.compile(
     r"Unable to determine the device handle for GPU ?(?:(\d{1,3}): ?(?!\w\w:))?"
@@ -140,7 +140,7 @@ class Scanner:
         self._parser: SmiParser | None = None
         self._lspci = LspciParser()
         self._in_listing = False
-        self._log = LogSection(name, host.room)
+        self._log = LogSection(host.room)
         self._before = ""
         self._heads_section = False
         self._in_other_file = False
@@ -161,7 +161,7 @@ class Scanner:
                 self._read_line(line)
         if self._broken:
             self._read_whole(self._broken)
-        self._end_log("")
+        self._end_log()
         self._drop_empty()
         self._host.devices |= self._lspci.devices
         # The first file's error counts: the others are mostly rotated, so older.
@@ -249,14 +249,12 @@ class Scanner:
 
     def _look(self, line: str) -> None:
         if line.startswith(_SEPARATOR):
-            self._end_log("")
+            self._end_log()
             self._in_listing, self._heads_section, self._in_other_file = False, True, False
             return
         if self._heads_section:
             self._heads_section = False
             self._in_other_file = self.content.is_bug_report and _OTHER_FILE.match(line) is not None
-            if line.endswith("dmesg:"):
-                self._log.name = "dmesg"
         if _may_be_device(line) and self._lspci.start(line):
             self.content.others[LspciParser.KIND] = None
             self._in_listing = True
@@ -288,8 +286,8 @@ class Scanner:
             content.is_bug_report = True
         elif line.startswith("Date: ") and content.is_bug_report and content.written_at is None:
             content.written_at = date_time(line[6:100])
-        elif line[0] == " " and line[-1] == ":" and (log := _LOG_OF_SECTION.match(line)):
-            self._end_log(log[1])
+        elif line[0] == " " and line[-1] == ":" and _LOG_OF_SECTION.match(line):
+            self._end_log()
         elif version := _VERSION.search(line):
             self._host.driver_version = self._host.driver_version or version[1]
         else:
@@ -310,9 +308,9 @@ class Scanner:
             return
         self.content.others[SmiTableParser.KIND] = None
 
-    def _end_log(self, name: str) -> None:
+    def _end_log(self) -> None:
         is_kernels = self._log.is_kernels()
         self._log.end()
         if len(self.content.logs) < _MOST_SECTIONS and is_kernels:
             self.content.logs.append(self._log)
-        self._log = LogSection(name or self.content.name, self._host.room)
+        self._log = LogSection(self._host.room)
