@@ -35,8 +35,7 @@ _IN_BRACKETS: Final = re.compile(r"\[([^\[\]]{12,60}(?:19|20)\d{2})\]")
 MINUTE: Final = re.compile(r"\[(?:([^\W\d]{3,10})\.?|(\d{1,2})[月월]) ?(\d{1,2}) (\d{2}):(\d{2})\]")
 _NO_YEAR: Final = 1972  # placeholder for the year missing from syslog, until it is inferred; a leap year
 
-_NOON = 12
-_JUNE, _JULY = 6, 7  # juin and juillet
+_NOON: Final = 12
 DAY_SECONDS: Final = 86_400.0
 
 
@@ -126,9 +125,7 @@ def _named_month(text: str) -> int | None:
 
 def _month(name: str) -> int | None:
     name = name.lower().rstrip(".")
-    if name.startswith("juin"):
-        return _JUNE
-    return _MONTHS.get(name[:4]) or _MONTHS.get(name[:3]) or (_JULY if name.startswith("jui") else None)
+    return _MONTHS.get(name[:4]) or _MONTHS.get(name[:3])
 
 
 def _wall(year: int, month: int, day: int, *clock: int, fraction: float = 0.0) -> float | None:

@@ -45,7 +45,6 @@ class SmiTableParser(SmiParser):
     def __init__(self, before: str) -> None:
         super().__init__(before)
         self._pieces: list[str] = []
-        self._has_head = False
         self._lists_processes = False
 
     def starts(self, line: str) -> bool:
@@ -80,7 +79,6 @@ class SmiTableParser(SmiParser):
     def _take(self, line: str) -> bool:
         """Parse a reassembled line; False if its end may still be missing."""
         if (head := _HEAD.match(line)) is not None:
-            self._has_head = True
             self.report.note("driver version", head[2])
             self.report.note("cuda version", head[3] or "")
             return line.endswith("|")
@@ -114,7 +112,7 @@ class SmiTableParser(SmiParser):
     def _take_process(self, line: str) -> bool:
         if line.startswith(_PROCESSES):
             # The GPU list is complete.
-            self.report.is_whole = self._has_head
+            self.report.is_whole = bool(self.report.driver)
         process = _PROCESS.match(line)
         self._lists_processes = self._lists_processes or process is not None or _NO_PROCESSES in line
         if process is None:
@@ -186,7 +184,6 @@ class SmiCsvParser(SmiParser):
     def __init__(self, before: str) -> None:
         super().__init__(before)
         self._fields: list[str] = []
-        self._rows = 0
         self._place = -1
         self._read_at: float | None = None
 
@@ -207,20 +204,19 @@ class SmiCsvParser(SmiParser):
         if not line or line.isspace():
             return True
         cells = [cell.strip() for cell in line.split(",")]
-        if not self._rows and (headings := _fields_of(line)):
+        if not self.report.gpus and (headings := _fields_of(line)):
             # The header after a command line that has been parsed already.
             self._fields = headings
             return True
         if len(cells) != len(self._fields) or (len(cells) == 1 and _VALUE.fullmatch(cells[0]) is None):
             return self._continues(line)
-        self._rows += 1
         note = self._note_process if self.report.kind == APPS else self._note_sample
         note(dict(zip(self._fields, cells, strict=True)))
         return True
 
     def _continues(self, line: str) -> bool:
         """Whether an invalid row still belongs to the run: one with missing cells does."""
-        if not self._rows or command_of(line) or "," not in line or len(self._fields) == 1:
+        if not self.report.gpus or command_of(line) or "," not in line or len(self._fields) == 1:
             return False
         self.report.miss(line)
         return True

@@ -5,7 +5,6 @@ A fact has one name in text and in XML output where they differ only in the unde
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import cache
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -79,14 +78,13 @@ class SmiGpu:
         self.unread = (*unread, *unread_processes)
 
 
-@cache
-def known_names() -> tuple[frozenset[str], frozenset[str]]:
+def known_names() -> tuple[set[str], tuple[str, ...]]:
     """The names looked up for any GPU, and the sections looked up as a whole."""
     gpu = RawGpu()
     _identity(gpu)
     _pcie_limits(gpu)
     tuple(_readings(gpu))
-    return frozenset(gpu.asked), frozenset(gpu.sections)
+    return gpu.asked, tuple(gpu.sections)
 
 
 def address_of(gpu: RawGpu) -> str:

@@ -2,10 +2,8 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping
-from functools import cache
 from html import unescape
-from typing import Final, NamedTuple
+from typing import Final
 
 from gpu_triage.cli.offline.lines import command_of
 from gpu_triage.cli.offline.smi_facts import HOST_FACTS, LONGEST_VALUE, WORDS, RawGpu, RawProcess, SmiParser
@@ -15,6 +13,19 @@ Path = tuple[str, ...]
 
 _DEEPEST: Final = 8  # deeper than in any output
 PROCESSES: Final = ("processes",)
+
+_NAMES, _OPEN_SECTIONS = known_names()
+_WHOLE: Final = {
+    *(tuple(name.rstrip("/").split("/")) for name in (*_NAMES, *_OPEN_SECTIONS)),
+    PROCESSES,
+    *((*PROCESSES, label) for label in ("process id", "type", "name", "used gpu memory")),
+}
+_KNOWN: Final = frozenset(path[:end] for path in _WHOLE for end in range(1, len(path) + 1))
+_ALSO_ELSEWHERE: Final = frozenset({"aggregate", "free", "reserved"})
+"""Labels that also occur in sections that are not read: BAR1 memory has a free part, too."""
+_ENDS_OF_PATHS: Final = Counter(path[-1] for path in _KNOWN)
+_ALONE: Final = {path[-1]: path for path in _WHOLE if _ENDS_OF_PATHS[path[-1]] == 1 and path[-1] not in _ALSO_ELSEWHERE}
+"""The path of each label that only one section has."""
 
 
 class Layout:
@@ -37,56 +48,31 @@ class Layout:
             path = self._without_indentation(label, is_section=is_section)
         if is_section:
             self._context = path
-        elif len(path) > 1 or _is_known(path):
+        elif len(path) > 1 or path in _KNOWN:
             self._context = path[:-1]
         return path
 
     def belongs(self, label: str, *, is_section: bool) -> bool:
         """Whether an unindented label belongs to this GPU and lost its indentation."""
-        return _is_known((label,)) or len(self._without_indentation(label, is_section=is_section)) > 1
+        return (label,) in _KNOWN or len(self._without_indentation(label, is_section=is_section)) > 1
 
     def _without_indentation(self, label: str, *, is_section: bool) -> Path:
         bases = [self._context[:end] for end in range(len(self._context), 0, -1)]
         for base in (*bases, ()):
-            if _is_known((*base, label)):
+            if (*base, label) in _KNOWN:
                 return (*base, label)
         for base in bases:
             # In sections that accept any name, such as "Volatile", a new section ends the previous sibling.
-            section, known = "/".join(base) + "/", _known().open_sections
-            if section in known or (not is_section and section.startswith(known)):
+            section = "/".join(base) + "/"
+            if section in _OPEN_SECTIONS or (not is_section and section.startswith(_OPEN_SECTIONS)):
                 return (*base, label)
-        return _known().alone.get(label, (label,)) if self._is_flat and not is_section else (label,)
-
-
-_ALSO_ELSEWHERE: Final = frozenset({"aggregate", "free", "reserved"})
-"""Labels that also occur in sections that are not read: BAR1 memory has a free part, too."""
-
-
-class _Known(NamedTuple):
-    paths: frozenset[Path]
-    open_sections: tuple[str, ...]
-    alone: Mapping[str, Path]  # that of each label that only one section has
-
-
-@cache
-def _known() -> _Known:
-    names, sections = known_names()
-    whole = {tuple(name.rstrip("/").split("/")) for name in (*names, *sections)}
-    whole |= {PROCESSES, *((*PROCESSES, label) for label in ("process id", "type", "name", "used gpu memory"))}
-    paths = frozenset(path[:end] for path in whole for end in range(1, len(path) + 1))
-    ends = Counter(path[-1] for path in paths)
-    alone = {path[-1]: path for path in whole if ends[path[-1]] == 1 and path[-1] not in _ALSO_ELSEWHERE}
-    return _Known(paths, tuple(sections), alone)
-
-
-def _is_known(path: Path) -> bool:
-    return path in _known().paths
+        return _ALONE.get(label, (label,)) if self._is_flat and not is_section else (label,)
 
 
 def _is_reason(text: str) -> bool:
     """Whether a line is a throttle reason, of which grep has removed the heading."""
     label = _parts(text)[0]
-    return label.endswith((" slowdown", " power cap")) and _is_known((label,))
+    return label.endswith((" slowdown", " power cap")) and (label,) in _KNOWN
 
 
 _MOST_FOREIGN: Final = 400
@@ -117,7 +103,7 @@ class SmiTextParser(SmiParser):
         text = line.strip()
         is_section = len(text) < LONGEST_SECTION and text.lower() in _HEADLESS
         # An output that begins in the middle of a GPU, after its address.
-        if line[:4] == "    " and _FACT.match(text) and (_parts(text)[0] in _known().alone or _is_reason(text)):
+        if line[:4] == "    " and _FACT.match(text) and (_parts(text)[0] in _ALONE or _is_reason(text)):
             is_section = True
         self._margin = _indent(line.expandtabs())
         if is_section or _GPU.match(text):
@@ -200,7 +186,7 @@ class SmiTextParser(SmiParser):
 def _is_repeated(label: str, gpu: RawGpu) -> bool:
     """Whether a GPU already has this fact or section, so that it belongs to the next one."""
     is_section = label in _HEADLESS and any(path.startswith(f"{label}/") for path in gpu.facts)
-    return is_section or (label in gpu.facts and _is_known((label,)))
+    return is_section or (label in gpu.facts and (label,) in _KNOWN)
 
 
 def _indent(line: str) -> int:
@@ -227,13 +213,12 @@ class SmiXmlParser(SmiParser):
         super().__init__(before)
         self._path: list[str] = []
         self._skips = False
-        self._ended = False
 
     def starts(self, line: str) -> bool:
         return self.START in line and self.feed(line)
 
     def feed(self, line: str) -> bool:
-        if self._ended:
+        if self.report.is_whole:
             return False
         for token in _TOKEN.finditer(line):
             closes, tag, attributes, text = token.groups()
@@ -242,7 +227,7 @@ class SmiXmlParser(SmiParser):
                     self._text(unescape(text.strip()[:LONGEST_VALUE]))
             elif closes:
                 if tag == "nvidia_smi_log":
-                    self._ended = self.report.is_whole = True
+                    self.report.is_whole = True
                     return True
                 self._close(tag)
             elif not attributes.endswith("/"):
