@@ -26,8 +26,8 @@ from gpu_triage.documents import (
     raised_as,
     read_file,
     read_value,
-    write_file,
 )
+from gpu_triage.documents.files import write_file
 from gpu_triage.errors import ConfigError, DocumentError
 
 Parse = Callable[[bytes, str], Any]

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
-from gpu_triage.documents import Place, parse_json, quoted, read_file, read_value, replace_file, unwritable, write_file
+from gpu_triage.documents import Place, parse_json, quoted, read_file, read_value
+from gpu_triage.documents.files import replace_file, unwritable, write_file
 from gpu_triage.errors import DocumentError, HostReadFailed, StateError
 
 MOST_AHEAD_SECONDS: Final = 86_400.0
