@@ -142,7 +142,6 @@ class Scanner:
         self._in_listing = False
         self._log = LogSection(host.room)
         self._before = ""
-        self._heads_section = False
         self._in_other_file = False
         self._has_markers = self._may_be_outside = self._has_tools = True
         self._broken = ""  # a line that ends within an Xid
@@ -250,11 +249,10 @@ class Scanner:
     def _look(self, line: str) -> None:
         if line.startswith(_SEPARATOR):
             self._end_log()
-            self._in_listing, self._heads_section, self._in_other_file = False, True, False
+            self._in_listing = self._in_other_file = False
             return
-        if self._heads_section:
-            self._heads_section = False
-            self._in_other_file = self.content.is_bug_report and _OTHER_FILE.match(line) is not None
+        if self.content.is_bug_report and _OTHER_FILE.match(line) is not None:
+            self._in_other_file = True
         if _may_be_device(line) and self._lspci.start(line):
             self.content.others[LspciParser.KIND] = None
             self._in_listing = True

@@ -212,7 +212,6 @@ class SmiXmlParser(SmiParser):
     def __init__(self, before: str) -> None:
         super().__init__(before)
         self._path: list[str] = []
-        self._skips = False
 
     def starts(self, line: str) -> bool:
         return self.START in line and self.feed(line)
@@ -223,7 +222,7 @@ class SmiXmlParser(SmiParser):
         for token in _TOKEN.finditer(line):
             closes, tag, attributes, text = token.groups()
             if tag is None:
-                if text and not self._skips and self._path and not text.isspace():
+                if text and self._path and _SKIPPED.isdisjoint(self._path) and not text.isspace():
                     self._text(unescape(text.strip()[:LONGEST_VALUE]))
             elif closes:
                 if tag == "nvidia_smi_log":
@@ -238,19 +237,16 @@ class SmiXmlParser(SmiParser):
         if tag == "gpu":
             bus_id = _ID.search(attributes)
             self.gpu = self.report.add_gpu("" if bus_id is None else bus_id[1])
-            self._path, self._skips = [], False
-            return
-        if self._skips or tag == "nvidia_smi_log":
-            return
-        self._skips = tag in _SKIPPED
-        if len(self._path) < _DEEPEST_ELEMENT:
-            self._path.append(tag)
-        if self.gpu is not None and tag == "process_info":
-            self.gpu.add_process(RawProcess())
+            self._path = []
+        elif tag != "nvidia_smi_log":
+            if len(self._path) < _DEEPEST_ELEMENT:
+                self._path.append(tag)
+            if self.gpu is not None and tag == "process_info" and _SKIPPED.isdisjoint(self._path):
+                self.gpu.add_process(RawProcess())
 
     def _close(self, tag: str) -> None:
         if tag == "gpu":
-            self.gpu, self._path, self._skips = None, [], False
+            self.gpu, self._path = None, []
         elif tag in self._path:
             if self.gpu is not None and tag in ("process_info", "processes"):
                 # Only set here, because a truncated list may or may not be empty.
@@ -258,7 +254,6 @@ class SmiXmlParser(SmiParser):
             # Lines may be missing, so close any inner elements that are still open.
             while self._path.pop() != tag:
                 pass
-            self._skips = self._skips and tag not in _SKIPPED
 
     def _text(self, value: str) -> None:
         if self.gpu is None:
