@@ -144,13 +144,11 @@ _FACTS_OF_FIELDS: Final[Mapping[str, str]] = {
 """Field of ``--query-gpu``, and the name of the same fact in ``-q``."""
 
 _OF_GPU: Final = frozenset({"index", "pci.bus_id", "gpu_bus_id", "gpu_uuid", "uuid"})
-_OF_HOST: Final = {name: name.replace("_", " ") for name in ("timestamp", "driver_version", "kmd_version")} | {
-    "count": "attached gpus"
-}
+_OF_HOST: Final = {"driver_version": "driver version", "kmd_version": "kmd version", "count": "attached gpus"}
 _OF_PROCESS: Final = frozenset({"pid", "process_name", "used_gpu_memory", "used_memory"})
 _BITS: Final = frozenset({"clocks_event_reasons.active", "clocks_throttle_reasons.active"})
 _MASK: Final = re.compile("0x[0-9A-Fa-f]{1,16}")
-FIELDS: Final = frozenset({*_FACTS_OF_FIELDS, *_BITS, *_OF_HOST, *_OF_GPU, *_OF_PROCESS})
+FIELDS: Final = frozenset({*_FACTS_OF_FIELDS, *_BITS, *_OF_HOST, *_OF_GPU, *_OF_PROCESS, "timestamp"})
 _SAME_PASS_SECONDS: Final = 0.5
 """GPUs in one pass are read within milliseconds of each other; passes are a second apart by default."""
 
@@ -210,8 +208,11 @@ class SmiCsvParser(SmiParser):
             return True
         if len(cells) != len(self._fields) or (len(cells) == 1 and _VALUE.fullmatch(cells[0]) is None):
             return self._continues(line)
+        named = dict(zip(self._fields, cells, strict=True))
+        # For example 2026/06/24 10:26:34.977; the last sample's.
+        self.report.timestamp = named.get("timestamp", "").replace("/", "-")
         note = self._note_process if self.report.kind == APPS else self._note_sample
-        note(dict(zip(self._fields, cells, strict=True)))
+        note(named)
         return True
 
     def _continues(self, line: str) -> bool:
@@ -225,12 +226,12 @@ class SmiCsvParser(SmiParser):
         index = named.get("index", "")
         bus_id = named.get("pci.bus_id") or named.get("gpu_bus_id") or ""
         uuid = named.get("uuid") or named.get("gpu_uuid") or ""
-        key = index or bus_id or uuid or self._next_place(named.get("timestamp", ""))
+        key = index or bus_id or uuid or self._next_place()
         return self.report.gpu_at(key, bus_id, index if index.isdecimal() else "")
 
-    def _next_place(self, timestamp: str) -> str:
+    def _next_place(self) -> str:
         """The row number within its pass, which identifies a GPU without a name."""
-        at = date_time(timestamp.replace("/", "-"))
+        at = date_time(self.report.timestamp)
         before, self._read_at = self._read_at, at
         is_new_pass = at is not None and before is not None and at - before > _SAME_PASS_SECONDS
         self._place = 0 if is_new_pass else self._place + 1
@@ -247,7 +248,7 @@ class SmiCsvParser(SmiParser):
                 gpu.note(f"clocks/{_CLOCKS[name]}", now)
         for name, value in named.items():
             if name in _OF_HOST:
-                self._note_host(_OF_HOST[name], value)
+                self.report.note(_OF_HOST[name], value)
             elif name in _FACTS_OF_FIELDS:
                 gpu.note(_FACTS_OF_FIELDS[name], value)
             elif name in _BITS and _MASK.fullmatch(value):
@@ -255,20 +256,11 @@ class SmiCsvParser(SmiParser):
                     held = int(value, 16) & REASONS.get(reason, UNKNOWN_BITS)
                     gpu.note(f"clocks event reasons/{label}", "Active" if held else "Not Active")
 
-    def _note_host(self, label: str, value: str) -> None:
-        if label == "timestamp":
-            # For example 2026/06/24 10:26:34.977; the last sample's.
-            self.report.timestamp = value.replace("/", "-")
-        else:
-            self.report.note(label, value)
-
     def _note_process(self, named: Mapping[str, str]) -> None:
         gpu = self._gpu_of(named)
         for name in ("gpu_name", "gpu_uuid"):
             if name in named:
                 gpu.note(_FACTS_OF_FIELDS[name], named[name])
-        if "timestamp" in named:
-            self._note_host("timestamp", named["timestamp"])
         memory = named.get("used_gpu_memory", named.get("used_memory", ""))
         gpu.lists_processes = True
         gpu.add_process(RawProcess(named.get("pid", ""), "C", named.get("process_name", ""), memory))
