@@ -65,9 +65,6 @@ class OutsideCauses:
     def __iter__(self) -> Iterator[Outside]:
         return (outside for _, outside in self._found.values())
 
-    def __bool__(self) -> bool:
-        return bool(self._found)
-
 
 def _moment(line: str) -> float:
     time = log_time(line[:100])

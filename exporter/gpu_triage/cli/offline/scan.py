@@ -165,8 +165,8 @@ class Scanner:
         self._host.devices |= self._lspci.devices
         # The first file's error counts: the others are mostly rotated, so older.
         self._host.driver_error = self._host.driver_error or self._driver_error
-        if self._outside:
-            self._host.outside |= dict.fromkeys(self._outside)
+        if causes := dict.fromkeys(self._outside):
+            self._host.outside |= causes
             content.others[outside.KIND] = None
         content.reports += [report for report in self._host.tools.reports if report.gpus]
         return content
