@@ -36,7 +36,6 @@ from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 _COLLECTOR, _SAMPLED = "files", "samples"
 _OF_MOMENT: Final = (activity.ActivityReading, activity.MediaReading)
 _MOST_XIDS: Final = 64  # Xid codes per GPU
-_LEVELS: Final = {level: level for level in topology.LEVELS.values()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +176,7 @@ def _measured(key: str, gpu: SmiGpu, snapshot: Snapshot, files: FilesOfHost) -> 
             index,
             by_index[index].uuid,
             {"nvlink": "ok"} if gpu.peers.get(index, "").startswith("NV") else gpu.p2p.get(index, {}),
-            _LEVELS.get(gpu.peers.get(index, "").lower()),
+            level if (level := gpu.peers.get(index, "").lower()) in topology.LEVELS.values() else None,
         )
         for index in dict.fromkeys((*gpu.peers, *gpu.p2p))
         if index in by_index and labels.gpu.isdecimal()

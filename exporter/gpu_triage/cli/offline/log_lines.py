@@ -52,7 +52,8 @@ NO_TIME: Final = LogTime()
 
 def log_time(prefix: str) -> LogTime:
     """The time in a kernel log prefix, in any format of dmesg, journalctl or syslog."""
-    seconds = _seconds(prefix)
+    found_seconds, record = _SECONDS.search(prefix), _KMSG.search(prefix)
+    seconds = float(found_seconds[1]) if found_seconds else int(record[1]) / 1e6 if record else None
     if (bracketed := _IN_BRACKETS.search(prefix)) is not None and (wall := date_time(bracketed[1])) is not None:
         return LogTime(seconds, wall)
     if (iso := _ISO.search(prefix)) is not None:
@@ -66,13 +67,6 @@ def log_time(prefix: str) -> LogTime:
     month = int(found[2]) if found[2] else _month(found[1])
     wall = None if month is None else _wall(int(year or _NO_YEAR), month, *map(int, day_and_clock))
     return LogTime(seconds, wall, lacks_year=not year)
-
-
-def _seconds(prefix: str) -> float | None:
-    if (found := _SECONDS.search(prefix)) is not None:
-        return float(found[1])
-    record = _KMSG.search(prefix)
-    return None if record is None else int(record[1]) / 1e6
 
 
 def with_year(wall: float, reference: float) -> float:

@@ -203,7 +203,7 @@ class Scanner:
             if command:
                 self.content.others[command] = None
             self._parser = None
-        elif not (self._parser is not None and self._continues(line)) and line:
+        elif not (self._parser is not None and self._continues(self._parser, line)) and line:
             self._take(line)
 
     def _take(self, line: str) -> None:
@@ -232,16 +232,15 @@ class Scanner:
             self._in_listing = False
         self._log.pass_by(line)
 
-    def _continues(self, line: str) -> bool:
-        assert self._parser is not None  # noqa: S101 - checked by the caller
+    def _continues(self, parser: SmiParser, line: str) -> bool:
         if self._has_markers and ("NVRM: Xid (" in line or (line and line[0] not in " <|" and _is_marked(line))):
             return False
-        if line and line[0] != " " and not isinstance(self._parser, SmiXmlParser):
+        if line and line[0] != " " and not isinstance(parser, SmiXmlParser):
             other = begin(line, self._before)
-            if other is not None and type(other) is not type(self._parser):
+            if other is not None and type(other) is not type(parser):
                 self._begin(other)
                 return True
-        if self._parser.feed(line):
+        if parser.feed(line):
             return True
         self._parser = None
         return False

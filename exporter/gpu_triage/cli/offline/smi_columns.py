@@ -316,16 +316,13 @@ class SmiMonitorParser(SmiParser):
         return True
 
     def _note_sample(self, named: Mapping[str, str]) -> None:
-        facts: dict[str, str] = {}
-        for column, value in named.items():
-            if value == _NOT_REPORTED:
-                continue
-            if column in _FACTS_OF_COLUMNS:
-                facts[_FACTS_OF_COLUMNS[column]] = value
-            elif column in _VIOLATIONS and value.isdecimal():
-                facts[_VIOLATIONS[column]] = "Active" if int(value) else "Not Active"
         gpu = self.report.gpu_at(named["gpu"], index=named["gpu"])
-        gpu.facts = facts
+        gpu.facts = {}
+        for column, value in named.items():
+            if column in _FACTS_OF_COLUMNS and value != _NOT_REPORTED:
+                gpu.note(_FACTS_OF_COLUMNS[column], value)
+            elif column in _VIOLATIONS and value.isdecimal():
+                gpu.note(_VIOLATIONS[column], "Active" if int(value) else "Not Active")
         utilization, watts = number(named.get("sm", ""), RATIO), number(named.get("pwr", ""), WATTS)
         if utilization is not None:
             gpu.samples = [*gpu.samples[-_MOST_SAMPLES:], (utilization, watts)]
