@@ -6,7 +6,6 @@ import time
 from calendar import timegm
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import islice
 from operator import le
 from typing import Final, NamedTuple
 
@@ -177,7 +176,6 @@ _JSON_TIMES: Final = (
     *("lastTimestamp", "eventTime", "firstTimestamp"),
 )
 _DEEPEST_JSON: Final = 12
-_MOST_IN_LINE: Final = 256  # messages
 
 
 class KernelMessage(NamedTuple):
@@ -189,12 +187,8 @@ class KernelMessage(NamedTuple):
     place: int = 0  # line number
 
 
-def kernel_messages_in(line: str) -> Iterator[KernelMessage]:
+def kernel_messages_in(text: str, depth: int = _DEEPEST_JSON) -> Iterator[KernelMessage]:
     """The kernel messages in a line, or in JSON there; of what others say, only Xids count, which are quoted."""
-    yield from islice(_in_text(line, _DEEPEST_JSON), _MOST_IN_LINE)
-
-
-def _in_text(text: str, depth: int) -> Iterator[KernelMessage]:
     if text.lstrip()[:1] in ("{", "[") and '"' in text:
         with suppress(ValueError, RecursionError):
             yield from _in_json(json.loads(text), "", depth)
@@ -278,7 +272,7 @@ def _in_record(found: dict[str, object], stamp: str, depth: int, *, by_kernel: b
 
 def _in_json_text(found: str, stamp: str, depth: int, *, by_kernel: bool) -> Iterator[KernelMessage]:
     whole = by_kernel and _MESSAGE.match(found) is not None
-    inner = (said for line in found.splitlines() for said in _in_text(line, depth - 1))
+    inner = (said for line in found.splitlines() for said in kernel_messages_in(line, depth - 1))
     for said in [KernelMessage("", found[:_LONGEST_TEXT])] if whole else inner:
         is_booted = not said.prefix or _SECONDS_ALONE.fullmatch(said.prefix) is not None
         prefix = stamp + said.prefix if is_booted or log_time(said.prefix).wall is None else said.prefix

@@ -123,7 +123,6 @@ def _identity(gpu: RawGpu) -> identity.IdentityReading:
         pci_bus_id=address_of(gpu),
         serial=gpu.text("serial number", "serial"),
         architecture=gpu.text("product architecture").lower().replace(" ", "_"),
-        compute_capability="",
         vbios_version=gpu.text("vbios version"),
         board_part_number=gpu.text("board part number"),
         minor_number=gpu.text("minor number"),
@@ -154,10 +153,6 @@ def _pcie(gpu: RawGpu) -> pcie.PcieReading:
     return pcie.PcieReading(
         generation=_generation(gpu, "current", "current", "link generation"),
         width=_width(gpu, "current", "link width"),
-        generation_transitions=None,
-        width_transitions=None,
-        transmit_bytes=None,
-        receive_bytes=None,
         replays=gpu.count("pci/replays since reset", "pci/replay counter"),
     )
 
@@ -165,9 +160,7 @@ def _pcie(gpu: RawGpu) -> pcie.PcieReading:
 def _pcie_limits(gpu: RawGpu) -> pcie.PcieLimitsReading:
     return pcie.PcieLimitsReading(
         device_generation=_generation(gpu, "device max", "max device"),
-        device_width=None,
         slot_generation=_generation(gpu, "host max", "max host"),
-        slot_width=None,
         system_generation=_generation(gpu, "max", "max"),
         system_width=_width(gpu, "max"),
         slot_hidden=_virtualization(gpu) in modes.IN_VIRTUAL_MACHINES,
