@@ -109,12 +109,6 @@ def test_a_gpu_with_a_complaint_is_named(tmp_path: Path, texts: tuple[str, ...],
     assert [(finding.check.code, finding.subject) for finding in report.findings] == [(code, subject)]
 
 
-def test_single_errors_of_a_gpu_that_answers_are_named(tmp_path: Path) -> None:
-    report = report_on_text(tmp_path, smi(smi_gpu(facts={"power": "ERR!"})))
-    assert codes(report) == []
-    assert any("power draw" in line for line in report.not_read)
-
-
 @pytest.mark.parametrize(
     ("text", "found", "blocked"),
     [

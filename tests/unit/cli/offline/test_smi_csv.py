@@ -172,6 +172,7 @@ AT_REST = smi(*(smi_gpu(place, facts={"busy": "0 %"}) for place in range(2)))
         # GPUs without a name are told by their order, and those of dmon by their index.
         ((BY_ORDER,), {}, [0.11, 0.12]),
         ((f"{AT_REST}\n$ nvidia-smi dmon -c 1\n{NEW}",), {}, [0.0, 0.0]),
+        ((smi("GPU 00000000:41:00.0\n    Clocks\n") + "index, utilization.gpu [%]\n0, 42 %\n",), {}, [0.42]),
         # What is not measured is not zero.
         ((NEW.replace("    0    143     58     62     99", "    3      -      -      -      -"),), {}, [None]),
         # The commas of a text are no query.
