@@ -31,12 +31,15 @@ def pieces(stream: Stream) -> Iterator[Piece]:
     """All lines of a stream, in chunks of bounded size."""
     rest = ""
     for decoded in _decoded(stream):
-        text = rest + decoded
-        *whole, rest = text.split("\n")
-        if len(rest) > LONGEST_LINE:
-            whole, rest = [*whole, rest], ""
-        if whole:
+        if "\n" in decoded:
+            text = rest + decoded
+            *whole, rest = text.split("\n")
             yield _piece(whole, text)
+        else:
+            rest += decoded
+        if len(rest) > LONGEST_LINE:
+            yield _piece([rest], rest)
+            rest = ""
     if rest:
         yield _piece([rest], rest)
 
