@@ -207,19 +207,16 @@ class SmiCsvParser(SmiParser):
             self._fields = headings
             return True
         if len(cells) != len(self._fields) or (len(cells) == 1 and _VALUE.fullmatch(cells[0]) is None):
-            return self._continues(line)
+            # One with missing cells still belongs to the run.
+            if not self.report.gpus or command_of(line) or "," not in line or len(self._fields) == 1:
+                return False
+            self.report.miss(line)
+            return True
         named = dict(zip(self._fields, cells, strict=True))
         # For example 2026/06/24 10:26:34.977; the last sample's.
         self.report.timestamp = named.get("timestamp", "").replace("/", "-")
         note = self._note_process if self.report.kind == APPS else self._note_sample
         note(named)
-        return True
-
-    def _continues(self, line: str) -> bool:
-        """Whether an invalid row still belongs to the run: one with missing cells does."""
-        if not self.report.gpus or command_of(line) or "," not in line or len(self._fields) == 1:
-            return False
-        self.report.miss(line)
         return True
 
     def _gpu_of(self, named: Mapping[str, str]) -> RawGpu:
@@ -286,13 +283,12 @@ class SmiMonitorParser(SmiParser):
     def __init__(self, before: str) -> None:
         super().__init__(before)
         self._columns: list[str] = []
-        self._is_pmon = False
 
     def starts(self, line: str) -> bool:
         self._columns = columns = _headings(line)
-        self._is_pmon = "pid" in columns
-        self.report.kind = PMON if self._is_pmon else DMON
-        return "gpu" in columns and (self._is_pmon or not _FACTS_OF_COLUMNS.keys().isdisjoint(columns))
+        is_pmon = "pid" in columns
+        self.report.kind = PMON if is_pmon else DMON
+        return "gpu" in columns and (is_pmon or not _FACTS_OF_COLUMNS.keys().isdisjoint(columns))
 
     def feed(self, line: str) -> bool:
         if not line or line.isspace():
@@ -301,14 +297,14 @@ class SmiMonitorParser(SmiParser):
             headings = _headings(line)
             # The header is repeated once per terminal page.
             return headings == self._columns or headings[:1] == ["idx"] or not _UNITS.isdisjoint(headings)
-        values = line.split()
+        values, is_pmon = line.split(), self.report.kind == PMON
         named = dict(zip(self._columns, values, strict=False))
-        if not named.get("gpu", "").isdecimal() or len(values) < len(self._columns) - self._is_pmon:
+        if not named.get("gpu", "").isdecimal() or len(values) < len(self._columns) - is_pmon:
             return False
         date = named.get("date", "")
         if len(date) == len("20260131") and date.isdecimal():
             self.report.timestamp = f"{date[:4]}-{date[4:6]}-{date[6:]} {named.get('time', '')}"
-        if self._is_pmon:
+        if is_pmon:
             name = " ".join(values[len(self._columns) - 1 :])
             self._note_process(named, "" if name == _NOT_REPORTED else name)
         else:

@@ -174,7 +174,6 @@ def _readings(gpu: RawGpu) -> Iterator[object]:
     yield activity.ActivityReading(
         sm_utilization_ratio=share("gpu"),
         memory_utilization_ratio=share("memory"),
-        busy_seconds=None,
         performance_state=gpu.choice(_P_STATES, "performance state"),
     )
     sessions = gpu.count("encoder stats/active sessions", "encoder stats/session count")
@@ -261,7 +260,6 @@ def _power(gpu: RawGpu) -> power.PowerReading:
     return power.PowerReading(
         _watts(gpu, *drawn, "power draw", "average power draw"),
         limit_watts,
-        energy_joules=None,
         requested_limit_watts=power.other_limit(_watts(gpu, "requested power limit"), limit_watts),
         module_watts=gpu.within(0.01, 1e5, WATTS, *(f"module power readings/{label}" for label in drawn)),
         module_limit_watts=gpu.within(0.01, 1e5, WATTS, "module power readings/current power limit"),
