@@ -66,9 +66,8 @@ class SmiGpu:
         self.numa_node = raw.count(NUMA_NODE)  # the NUMA node it is attached to; None if not printed
         self.mig_pending = _mig_pending(raw)  # the MIG mode after the next reset; None if unknown or as now
         # connections as printed by ``nvidia-smi topo``: to other GPUs by their index, and to adapters by their name
-        self.peers, self.adapters = (
-            {name: raw.facts[path] for name, path in raw.below(prefix)} for prefix in (PEER, ADAPTER)
-        )
+        self.peers = {name: raw.facts[path] for name, path in raw.below(PEER)}
+        self.adapters = {name: raw.facts[path] for name, path in raw.below(ADAPTER)}
         self.p2p = grouped(raw, P2P)  # status of peer access, by the peer's index and the capability
         self.width = _pcie(raw).width  # lanes of its PCIe link now
         # utilization (0-1) and power (W) of each second, by dmon; empty if its samples are too few to show how it works

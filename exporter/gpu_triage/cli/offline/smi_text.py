@@ -241,7 +241,7 @@ class SmiXmlParser(SmiParser):
         elif tag != "nvidia_smi_log":
             if len(self._path) < _DEEPEST_ELEMENT:
                 self._path.append(tag)
-            if self.gpu is not None and tag == "process_info" and _SKIPPED.isdisjoint(self._path):
+            if self.gpu is not None and tag == "process_info":
                 self.gpu.add_process(RawProcess())
 
     def _close(self, tag: str) -> None:

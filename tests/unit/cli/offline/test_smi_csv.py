@@ -142,6 +142,7 @@ def test_the_last_sample_of_pmon_lists_the_processes(tmp_path: Path) -> None:
     assert [(gpu.gpu, gpu.readings.compute_processes) for gpu in report.gpus] == [("0", 2), ("1", 0)]
     assert report.files[0].kinds == ("nvidia-smi pmon",)
     assert codes(report) == ["work.imbalance"]
+    assert report_on_text(tmp_path, f"{FEW_COLUMNS} 0 - - - -\n").gpus[0].readings.compute_processes == 0
 
 
 UNCORRECTED = "pci.bus_id, ecc.errors.uncorrected.volatile.total\n00000000:41:00.0, 3\n"
@@ -185,6 +186,7 @@ def test_what_is_read_of_queries(
 ) -> None:
     report = report_on_text(tmp_path, *texts)
     assert_found(report, found)
+    assert not any("unknown form" in line for line in report.not_read)
     assert [gpu.readings.busy_ratio for gpu in report.gpus] == busy
     if FEW_COLUMNS in texts:
         assert report.gpus[0].readings.compute_processes == 1
