@@ -71,7 +71,7 @@ class HostTables:
 
     def __init__(self) -> None:
         self.rows: dict[_Table, dict[str, list[dict[str, float]]]] = {}  # by name and column
-        self.table: _Table | None = None  # whose rows come now
+        self.table: _Table | None = None  # the one with the next rows
         self._columns: list[str] = []
         self._cpus = 0
         self._ended: set[_Table] = set()
