@@ -190,11 +190,9 @@ class SmiCsvParser(SmiParser):
         if query is not None and command_of(line):
             self._fields = [name.lower() for name in query[2].split(",") if name]
             of_processes = query[1] != "gpu"
-        elif "," in line or "." in line:
+        else:
             self._fields = _fields_of(line)
             of_processes = "pid" in self._fields
-        else:
-            return False
         self.report.kind = APPS if of_processes else QUERY
         return bool(self._fields)
 
