@@ -38,18 +38,18 @@ GPU = file_of("gpu.txt")
 """One GPU of ``nvidia-smi -q`` of driver 580; in braces are the facts of `smi_gpu`, with what they are by default."""
 
 
-def report_on(*paths: Path | str, config: Config | None = None, redact: bool = False) -> Report:
+def report_on(*paths: Path | str, redact: bool = False) -> Report:
     """The report on files."""
-    return check_files([str(path) for path in paths], config or Config(), redact=redact)
+    return check_files([str(path) for path in paths], Config(), redact=redact)
 
 
-def report_on_text(folder: Path, *texts: str, config: Config | None = None) -> Report:
+def report_on_text(folder: Path, *texts: str) -> Report:
     """The report on texts, each a file."""
     paths = []
     for place, text in enumerate(texts):
         paths.append(folder / f"file-{place}")
         paths[-1].write_text(text)
-    return report_on(*paths, config=config)
+    return report_on(*paths)
 
 
 def run_check(*arguments: str, stdin: bytes = b"") -> Result:

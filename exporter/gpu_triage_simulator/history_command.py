@@ -13,7 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TextIO
 
-from gpu_triage.documents import Place, read_value, replacing
+from gpu_triage.documents import Place, read_value
+from gpu_triage.documents.files import replacing
 from gpu_triage.errors import ConfigError, OutputNotWritten
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.options.progress import ProgressLine

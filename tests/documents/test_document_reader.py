@@ -26,8 +26,8 @@ from gpu_triage.documents import (
     raised_as,
     read_file,
     read_value,
-    write_file,
 )
+from gpu_triage.documents.files import write_file
 from gpu_triage.errors import ConfigError, DocumentError
 
 Parse = Callable[[bytes, str], Any]
@@ -137,7 +137,7 @@ def test_a_table_of_known_keys_names_them_in_its_own_words() -> None:
     [
         (parse_yaml, "a: {b: 1, b: 2}", "host: line 1: a.b: is written twice; keep one of them"),
         (parse_yaml, "a: 1\n'a': 2", "host: line 2: a: is written twice"),
-        (parse_json, '[{"a": {"b": 1, "b": 2}}]', "host: the key 'b' is written twice; keep one of them"),
+        (parse_json, '[{"a": {"c": 1, "b": 1, "b": 2}}]', "host: the key 'b' is written twice; keep one of them"),
         (parse_toml, "[a]\nb = 1\nb = 2", "host: is not valid TOML: Cannot overwrite a value"),
         (parse_yaml, "? [a]\n: 1", "host: line 1: a key is not a plain word"),
         (parse_yaml, "a: [", "host: line 1: "),

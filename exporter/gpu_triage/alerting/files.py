@@ -17,7 +17,7 @@ from gpu_triage.alerting.build import BuiltGroup, built, filled_in
 from gpu_triage.alerting.rule_source import INHIBITIONS, SOURCE
 from gpu_triage.alerting.settings import DEFAULTS, Settings
 from gpu_triage.alerting.shipped import shipped_sources
-from gpu_triage.documents import write_file
+from gpu_triage.documents.files import write_file
 from gpu_triage.errors import ConfigError, OutputNotWritten
 
 _LONGEST_LINE: Final = 100

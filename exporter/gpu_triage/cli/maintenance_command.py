@@ -15,7 +15,7 @@ from gpu_triage.cli.fleet.prometheus import HttpConfig
 from gpu_triage.cli.fleet.silences import EXAMPLE, Matcher, Silences, parse_matcher
 from gpu_triage.cli.one_shot import host_options
 from gpu_triage.cli.operator_options import REASON, until_type
-from gpu_triage.documents import write_file
+from gpu_triage.documents.files import write_file
 from gpu_triage.errors import ConfigError, StateError
 from gpu_triage.judge.report.report import PlannedWork
 from gpu_triage.options.config import Config

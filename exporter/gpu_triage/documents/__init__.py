@@ -1,4 +1,4 @@
-r"""Reads documents (YAML, TOML, JSON) as typed values; every error names the file and key.
+r"""Reads documents (YAML, TOML, JSON) as typed values; every error names the file and key. `files` also writes.
 
 >>> import dataclasses
 >>> @dataclasses.dataclass(frozen=True)
@@ -12,28 +12,10 @@ Traceback (most recent call last):
 gpu_triage.errors.DocumentError: web.yml: line 1: prot: unknown key; did you mean port? (and 1 more mistake)
 """
 
-from gpu_triage.documents.files import (
-    FileIdentity,
-    discard_partials,
-    identity_of,
-    packaged,
-    packaged_toml,
-    parse_json,
-    parse_toml,
-    parse_yaml,
-    read_file,
-    reason_of,
-    replace_file,
-    replacing,
-    sync_directory,
-    unwritable,
-    write_file,
-)
-from gpu_triage.documents.place import Place, Text, nearest, printable, quoted, raised_as, suggestion
+from gpu_triage.documents.files import packaged, packaged_toml, parse_json, parse_toml, parse_yaml, read_file
+from gpu_triage.documents.place import Place, nearest, printable, quoted, raised_as, suggestion
 from gpu_triage.documents.typed_values import AtMost, Key, Keyed, Parsed, Pattern, Range, Secret, Tagged, read_value
 
-__all__ = ["FileIdentity", "discard_partials", "identity_of", "packaged", "packaged_toml"]
-__all__ += ["parse_json", "parse_toml", "parse_yaml", "read_file", "reason_of", "replace_file", "replacing"]
-__all__ += ["sync_directory", "unwritable", "write_file"]
-__all__ += ["Place", "Text", "nearest", "printable", "quoted", "raised_as", "suggestion"]
+__all__ = ["packaged", "packaged_toml", "parse_json", "parse_toml", "parse_yaml", "read_file"]
+__all__ += ["Place", "nearest", "printable", "quoted", "raised_as", "suggestion"]
 __all__ += ["AtMost", "Key", "Keyed", "Parsed", "Pattern", "Range", "Secret", "Tagged", "read_value"]

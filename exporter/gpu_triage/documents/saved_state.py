@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
-from gpu_triage.documents import Place, parse_json, quoted, read_file, read_value, replace_file, unwritable, write_file
+from gpu_triage.documents import Place, parse_json, quoted, read_file, read_value
+from gpu_triage.documents.files import replace_file, unwritable, write_file
 from gpu_triage.errors import DocumentError, HostReadFailed, StateError
-
-MOST_BYTES: Final = 1 << 20
-"""The most bytes read from a file."""
 
 MOST_AHEAD_SECONDS: Final = 86_400.0
 """Times further in the future are invalid. A host with its hardware clock in local time is up to 14 hours ahead
@@ -52,7 +50,7 @@ class StateKind(Generic[T]):
         ``unknown_version``. After the last four the file is unusable: move it away with `set_aside`.
         """
         try:
-            content = read_file(path, MOST_BYTES, "let the exporter's user read it")
+            content = read_file(path, step="let the exporter's user read it")
             return self.decode(content, str(path), _latest(path, now))
         except DocumentError as error:
             if error.reason == "missing":
@@ -121,7 +119,7 @@ def copy_aside(path: Path) -> Path:
     """Copy a partially usable file to the path that `set_aside` would use; returns it. Raises StateError."""
     aside = _aside(path)
     try:
-        write_file(aside, read_file(path, MOST_BYTES))
+        write_file(aside, read_file(path))
     except OSError as error:
         raise failure(aside, error, "cannot be written") from error
     except DocumentError as error:

@@ -153,7 +153,7 @@ class _GzipMember:
         self._member = zlib.decompressobj(zlib.MAX_WBITS | 16)
         self._held = b""
 
-    def decompress(self, data: bytes, max_length: int = CHUNK_BYTES) -> bytes:
+    def decompress(self, data: bytes, max_length: int) -> bytes:
         piece = self._member.decompress(self._held + data, max_length)
         self.eof, self.unused_data = self._member.eof, self._member.unused_data
         # At the end of the member, unconsumed_tail isn't reset; the remaining bytes are in unused_data as well.
@@ -209,7 +209,7 @@ _WITHOUT_DATA: Final = (b"1", b"2", b"3", b"4", b"5", b"6")
 
 
 class Member(NamedTuple):
-    """A regular file of the archive; `stream` must be consumed before requesting the next one."""
+    """A file, or a member of an archive; it must be consumed before requesting the next one."""
 
     name: str
     stream: Stream
@@ -217,10 +217,7 @@ class Member(NamedTuple):
 
 def is_tar(start: bytes) -> bool:
     """Whether the bytes start with a tar header."""
-    try:
-        return bool(_header(start[:BLOCK_BYTES]))
-    except tarfile.HeaderError:
-        return False
+    return _header(start[:BLOCK_BYTES]) is not None
 
 
 def members(archive: Stream) -> Iterator[Member]:
@@ -233,9 +230,7 @@ def members(archive: Stream) -> Iterator[Member]:
     while header := archive.read(BLOCK_BYTES):
         if not header.strip(b"\0"):
             return
-        try:
-            about = _header(header)
-        except tarfile.HeaderError:
+        if (about := _header(header)) is None:
             break
         size = 0 if about.type in _WITHOUT_DATA else about.size
         if about.type in _OF_NEXT:
@@ -262,9 +257,12 @@ def _data(archive: Stream, size: int) -> Iterator[bytes]:
         yield taken
 
 
-def _header(block: bytes) -> tarfile.TarInfo:
-    """Parse a header; raises HeaderError. The size of a hostile one may be negative, and is then 0."""
-    found = tarfile.TarInfo.frombuf(block, "utf-8", "replace")
+def _header(block: bytes) -> tarfile.TarInfo | None:
+    """The header in a block; None if it is invalid. The size of a hostile one may be negative, and is then 0."""
+    try:
+        found = tarfile.TarInfo.frombuf(block, "utf-8", "replace")
+    except tarfile.HeaderError:
+        return None
     found.size = max(0, found.size)
     if block[257:262] != b"ustar" or block[262:264] == b"  ":
         # Without a prefix: GNU tar has times there.

@@ -8,7 +8,7 @@ import dataclasses
 import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from typing import (
@@ -145,8 +145,11 @@ def _read(hint: Any, value: Any) -> Any:
         return dict(_each((key, partial(_entry, bare, key, item)) for key, item in _table(value).items()))
     if isinstance(bare, Tagged):
         return _tagged(bare, value)
-    kinds: dict[Any, Callable[[Any, _Rules, Any], Any]] = {tuple: _tuple, dict: _dict, Mapping: _dict}
-    return kinds.get(get_origin(bare), _scalar)(bare, rules, value)
+    for rule in rules if isinstance(value, (list, dict)) else ():
+        if isinstance(rule, AtMost) and len(value) > rule.entries:
+            raise _Wrong(f"has {len(value)} entries; write at most {rule.entries}")
+    read = {tuple: _tuple, dict: _dict, Mapping: _dict}.get(get_origin(bare))
+    return _scalar(bare, rules, value) if read is None else read(bare, value)
 
 
 # Bounded, because the hints for rule settings are recreated for each document.
@@ -224,16 +227,14 @@ def _tagged(hint: Tagged, value: Any) -> Any:
     return _instance(hint.kinds[kind], table)
 
 
-def _dict(hint: Any, rules: _Rules, value: Any) -> dict[str, Any]:
+def _dict(hint: Any, value: Any) -> dict[str, Any]:
     names, kind = get_args(hint)
-    table = _table(value)
-    _check_count(table, rules)
 
     def entry(key: str, item: Any) -> tuple[str, Any]:
         # The path in the message shows the key, so Secret avoids repeating it.
         return _read(Annotated[names, Secret()], key), _read(kind, item)
 
-    return dict(_each((key, partial(entry, key, item)) for key, item in table.items()))
+    return dict(_each((key, partial(entry, key, item)) for key, item in _table(value).items()))
 
 
 def _table(value: Any) -> dict[str, Any]:
@@ -244,23 +245,16 @@ def _table(value: Any) -> dict[str, Any]:
     return value
 
 
-def _tuple(hint: Any, rules: _Rules, value: Any) -> tuple[Any, ...]:
+def _tuple(hint: Any, value: Any) -> tuple[Any, ...]:
     if value is None:
         return ()
     if not isinstance(value, list):
         raise _Wrong(f"{_shown(value)}write {_described(hint)}")
-    _check_count(value, rules)
     kinds = get_args(hint)
     each = kinds[:1] * len(value) if kinds[-1] is Ellipsis else kinds
     if len(each) != len(value):
         raise _Wrong(f"has {len(value)} values; write {len(each)}")
     return tuple(_each((i, partial(_read, kind, value[i])) for i, kind in enumerate(each)))
-
-
-def _check_count(value: Sized, rules: _Rules) -> None:
-    for rule in rules:
-        if isinstance(rule, AtMost) and len(value) > rule.entries:
-            raise _Wrong(f"has {len(value)} entries; write at most {rule.entries}")
 
 
 def _parsed(hint: Any, rules: _Rules, value: Any) -> Any:
@@ -299,21 +293,14 @@ def _plain(hint: Any, value: Any) -> Any:
     """The value if it has this type, else None; YAML text is converted."""
     if get_origin(hint) is Literal:
         return value if value in get_args(hint) and not isinstance(value, bool) else None
-    if hint is float:
-        return _finite(value)
     if isinstance(value, Text):
-        return _of_text(hint, value)
+        value = _of_text(hint, value)
     if isinstance(value, bool):
         return value if hint is bool else None
+    if hint is float:
+        # Not NaN, infinity, and whole numbers of hundreds of digits.
+        return float(value) if isinstance(value, (int, float)) and abs(value) <= sys.float_info.max else None
     return value if isinstance(value, hint) else None
-
-
-def _finite(value: Any) -> float | None:
-    if isinstance(value, Text):
-        value = float(value) if _NUMBER.fullmatch(value) else None
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    # False for NaN, infinity, and whole numbers of hundreds of digits.
-    return float(value) if is_number and abs(value) <= sys.float_info.max else None
 
 
 def _of_text(hint: Any, text: Text) -> Any:
@@ -321,6 +308,8 @@ def _of_text(hint: Any, text: Text) -> Any:
         return _TRUTHS.get(text.lower())
     if hint is int:
         return int(text) if _WHOLE_NUMBER.fullmatch(text) else None
+    if hint is float:
+        return float(text) if _NUMBER.fullmatch(text) else None
     return str(text)
 
 

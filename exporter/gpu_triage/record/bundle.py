@@ -25,7 +25,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from gpu_triage.documents import Place, parse_json, read_value, replace_file, sync_directory, write_file
+from gpu_triage.documents import Place, parse_json, read_value
+from gpu_triage.documents.files import replace_file, sync_directory, write_file
 from gpu_triage.documents.stream import Budget, Member, Stream, TimeLimit, members, opened, unpacked
 from gpu_triage.driver.kernel.files import QUESTIONS, Question
 from gpu_triage.errors import DocumentError, RecordingError

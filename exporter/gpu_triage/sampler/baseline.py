@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from traceback import format_exc
 
-from gpu_triage.documents import FileIdentity, identity_of
+from gpu_triage.documents.files import FileIdentity, identity_of
 from gpu_triage.driver.nvml.session import Device
 from gpu_triage.errors import BaselineError, DocumentError, StateError
 from gpu_triage.log import fields

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from gpu_triage.documents import discard_partials, sync_directory
+from gpu_triage.documents.files import discard_partials, sync_directory
 from gpu_triage.documents.process_lock import ProcessLock
 from gpu_triage.documents.saved_state import failure
 from gpu_triage.errors import LockTaken, StateError

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 from tests.evidence import Readings, evidence_of, steady
 
-from gpu_triage.documents.saved_state import MOST_BYTES
+from gpu_triage.documents.files import MOST_BYTES
 from gpu_triage.errors import DocumentError
 from gpu_triage.judge.conditions.clocks import judge_clocks
 from gpu_triage.judge.conditions.health import judge_health

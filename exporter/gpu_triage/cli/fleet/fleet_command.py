@@ -16,7 +16,8 @@ from gpu_triage.cli.fleet.job_pace import slow_jobs, slow_queries
 from gpu_triage.cli.fleet.prometheus import HttpConfig, PrometheusClient, read_http_config
 from gpu_triage.cli.fleet.review import Prices, Review, first_look, review
 from gpu_triage.cli.one_shot import Command, duration_option, echo_text, fail_on_option, format_option, given
-from gpu_triage.documents import quoted, write_file
+from gpu_triage.documents import quoted
+from gpu_triage.documents.files import write_file
 from gpu_triage.errors import ConfigError, PrometheusUnavailable
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import EXIT_FINDINGS, EXIT_SOUND

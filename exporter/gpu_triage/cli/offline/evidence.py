@@ -36,7 +36,6 @@ from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 _COLLECTOR, _SAMPLED = "files", "samples"
 _OF_MOMENT: Final = (activity.ActivityReading, activity.MediaReading)
 _MOST_XIDS: Final = 64  # Xid codes per GPU
-_LEVELS: Final = {level: level for level in topology.LEVELS.values()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +176,7 @@ def _measured(key: str, gpu: SmiGpu, snapshot: Snapshot, files: FilesOfHost) -> 
             index,
             by_index[index].uuid,
             {"nvlink": "ok"} if gpu.peers.get(index, "").startswith("NV") else gpu.p2p.get(index, {}),
-            _LEVELS.get(gpu.peers.get(index, "").lower()),
+            level if (level := gpu.peers.get(index, "").lower()) in topology.LEVELS.values() else None,
         )
         for index in dict.fromkeys((*gpu.peers, *gpu.p2p))
         if index in by_index and labels.gpu.isdecimal()
@@ -192,16 +191,15 @@ def _expectation(gpu: SmiGpu, files: FilesOfHost) -> pcie.LinkExpectation:
     limits, device, config = gpu.limits, files.facts.devices.get(gpu.bus_id), files.config
     if device is not None:
         slot = files.port_above(gpu.bus_id) or PciDevice("", "")
+        width = BUILT_LANES if is_built_for_laptop(device.model, BUILT_LANES) else slot.max_width
         limits = replace(
             limits,
             device_generation=limits.device_generation or device.max_generation,
-            device_width=limits.device_width or device.max_width,
+            device_width=device.max_width,
             slot_generation=slot.max_generation or limits.slot_generation,
-            slot_width=BUILT_LANES
-            if is_built_for_laptop(device.model, BUILT_LANES)
-            else slot.max_width or limits.slot_width,
+            slot_width=width,
+            slot_hidden=limits.slot_hidden and width is None,
         )
-    limits = replace(limits, slot_hidden=limits.slot_hidden and limits.slot_width is None)
     if limits.system_width is limits.slot_width is None and gpu.width is not None:
         # Without limits, as in NCCL's log, a link that is narrower than those of other GPUs lacks what they have.
         alike = (each for each in files.last.gpus.values() if each.identity.name == gpu.identity.name)

@@ -28,7 +28,6 @@ from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import AT_THAT_MOMENT
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.wording import first_few, ranges
-from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.findings.settings import judge_settings
 from gpu_triage.judge.findings.table import Area
 from gpu_triage.judge.findings.verdicts import Verdict, verdict_on
@@ -56,12 +55,9 @@ def redacted(report: Report) -> Report:
     def plain(text: str) -> str:
         return _PROCESS.sub(r"process (\1)", masker.text(text))
 
-    def of_finding(finding: Finding) -> Finding:
-        return replace(finding, measured=plain(finding.measured), uuid=plain(finding.uuid))
-
     def of_area(area: AreaVerdict) -> AreaVerdict:
-        summary = None if area.summary is None else plain(area.summary)
-        return replace(area, summary=summary, findings=tuple(map(of_finding, area.findings)))
+        found = (replace(each, measured=plain(each.measured), uuid=plain(each.uuid)) for each in area.findings)
+        return replace(area, summary=area.summary and plain(area.summary), findings=tuple(found))
 
     def of_gpu(gpu: GpuVerdict) -> GpuVerdict:
         because = gpu.bottleneck._replace(because=plain(gpu.bottleneck.because))
@@ -246,7 +242,7 @@ def _check(paths: Sequence[str], config: Config, *, with_names: bool) -> Report:
 
 
 def _read(named: Sequence[InputFile], facts: HostFacts) -> list[Content]:
-    total = sum(source.size or 0 for source in named)
+    total = sum(source.about.st_size for source in named if source.about)
     contents: list[Content] = []
     time_limit, read, done = TimeLimit(), 0, 0
     with ProgressLine() as line:
@@ -275,7 +271,7 @@ def _read(named: Sequence[InputFile], facts: HostFacts) -> list[Content]:
 
 def _log(contents: Sequence[Content], read: Sequence[Snapshot], named: Sequence[InputFile]) -> LogReading:
     """All kernel logs, and the time that ages refer to."""
-    modified_at = max((source.modified_at for source in named if source.modified_at is not None), default=time.time())
+    modified_at = max((source.about.st_mtime for source in named if source.about), default=time.time())
     times = [each.written_at for each in contents] + [each.at for each in read]
     # When the newest of the files was collected, according to timestamps inside the files.
     collected_at = max((each for each in times if each is not None), default=None)
@@ -342,16 +338,14 @@ def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost, facts: Sequ
     return replace(area, summary=summary, is_known=area.is_known and not doubts)
 
 
-def _held(host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
+def _held(host: HostEvidence, _files: FilesOfHost) -> Iterator[str]:
     """Active throttle reasons of each GPU at the last sample; a duration would take two samples."""
     reasons = {gpu.gpu: active for gpu in host.answering if (active := gpu.active_reasons) is not None}
-    if unknown := [files.index(key) for key, gpu in files.last.gpus.items() if gpu.held_unknown]:
-        yield f"GPU {ranges(unknown)} held by a reason that the driver calls unknown {AT_THAT_MOMENT}"
-    elif reasons and not any(reasons.values()):
+    if reasons and not any(reasons.values()):
         yield f"no throttle reason active {AT_THAT_MOMENT}"
     for gpu, active in reasons.items():
         if active:
-            named = (f"a reason that nvidia-smi calls {each}" if each == UNKNOWN else each for each in active)
+            named = (f"a reason that the driver calls {each}" if each == UNKNOWN else each for each in active)
             yield f"GPU {gpu} held by {', '.join(named)} {AT_THAT_MOMENT}"
     yield from _below_clock(host)
     targets = host.series(power.GPU_CLOCK_TARGET_HERTZ)

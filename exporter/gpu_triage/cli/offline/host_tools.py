@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
@@ -63,32 +64,21 @@ _TABLES: Final = (
     _Table("sar -W", (), "pswpin/s"),
     _Table("vmstat", (), "swpd", first_since_boot=True),
 )
-_Row = tuple[float, ...]
 
 
 class HostTables:
     """Parses the tables of a file, line by line; the last run of each command wins."""
 
     def __init__(self) -> None:
-        self._rows: dict[_Table, dict[str, list[_Row]]] = {}
-        self._headings: dict[_Table, list[str]] = {}  # of the columns of values
-        self._table: _Table | None = None
+        self.rows: dict[_Table, dict[str, list[dict[str, float]]]] = {}  # by name and column
+        self.table: _Table | None = None  # the one with the next rows
         self._columns: list[str] = []
-        self._value_columns: list[str] = []
         self._cpus = 0
         self._ended: set[_Table] = set()
 
-    @property
-    def is_open(self) -> bool:
-        return self._table is not None
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._rows
-
     def end_runs(self) -> None:
         """Whatever comes next is another run."""
-        self._ended, self._table = set(self._rows), None
+        self._ended, self.table = set(self.rows), None
 
     def feed(self, line: str) -> str | None:
         """The command that prints this row; "" for a line that measures nothing, None for one of something else."""
@@ -99,9 +89,9 @@ class HostTables:
             return ""
         if any(word in _HEADINGS for word in words) and self._begin(words):
             return ""
-        if self._table is not None and words and not self._take(self._table, words):
-            self._table = None
-        return None if self._table is None else self._table.command.split()[0] if words else ""
+        if self.table is not None and words and not self._take(self.table, words):
+            self.table = None
+        return None if self.table is None else self.table.command.split()[0] if words else ""
 
     def _begin(self, words: list[str]) -> bool:
         fits = (each for each in _TABLES if each.needs in words and any(key in words for key in each.keys or words))
@@ -110,13 +100,10 @@ class HostTables:
             return False
         # Before the first column, there may be a time.
         start = (n for n, word in enumerate(words) if word in table.keys or _MEASURE.search(word))
-        self._table, self._columns = table, words[next(start, 0) :]
+        self.table, self._columns = table, words[next(start, 0) :]
         if table.command == "vmstat":
             # With -t, the header of the time is one word, and the time is two.
             self._columns = words[: 1 + max(n for n, word in enumerate(words) if word in _MODES)]
-        self._value_columns = [column for column in self._columns if column not in table.keys]
-        if self._headings.get(table) != self._value_columns:
-            self._ended.add(table)
         return True
 
     def _take(self, table: _Table, words: list[str]) -> bool:
@@ -129,13 +116,12 @@ class HostTables:
         name = next((named.pop(key) for key in table.keys if key in named), "all")
         if not all(map(_NUMBER.fullmatch, named.values())):
             return False
-        row = tuple(float(cell.replace(",", ".")) for cell in named.values())
-        if table in self._ended:
+        row = {column: float(cell.replace(",", ".")) for column, cell in named.items()}
+        rows = self.rows.setdefault(table, {})
+        if table in self._ended or any(own[0].keys() != row.keys() for own in islice(rows.values(), 1)):
             # Headings alone replace nothing.
             self._ended.discard(table)
-            self._rows.pop(table, None)
-        self._headings[table] = self._value_columns
-        rows = self._rows.setdefault(table, {})
+            rows.clear()
         if name in rows or len(rows) < _MOST_SERIES:
             # The command's own average, over all of its run, replaces the rows.
             averages = bool(prefix) and not prefix[0][0].isdigit()
@@ -144,11 +130,10 @@ class HostTables:
 
     def _means(self, *commands: str) -> Iterator[tuple[str, dict[str, float]]]:
         """The mean of the last rows of each name, by column."""
-        for table, rows in self._rows.items():
+        for table, rows in self.rows.items():
             for name, own in rows.items() if table.command in commands else ():
                 counted = own[1:] if table.first_since_boot and len(own) > 1 else own
-                means = (sum(values) / len(counted) for values in zip(*counted, strict=True))
-                yield name, dict(zip(self._headings[table], means, strict=True))
+                yield name, {column: sum(row[column] for row in counted) / len(counted) for column in own[0]}
 
     def _cpu_shares(self) -> dict[str, dict[str, float]]:
         """Share of the time in each mode, 0-1, by CPU; "all" is the whole host."""
@@ -227,7 +212,7 @@ class HostTables:
     def waiting_cpus(self) -> float:
         """How many CPUs are idle while tasks wait for I/O; 0 for less than one, or if a table shows the disks."""
         waiting = self._cpu_shares().get("all", {}).get("iowait", 0.0) * self._cpus
-        shows_disks = any(table.needs == "%util" for table in self._rows)
+        shows_disks = any(table.needs == "%util" for table in self.rows)
         return 0.0 if waiting < _ONE_WAITS or shows_disks else waiting
 
     def missing(self) -> Iterator[str]:
@@ -235,7 +220,7 @@ class HostTables:
             yield "what tasks wait for: attach iostat -xz 1 5"
         if any(not rate for *_, rate in self._traffic()):
             yield "the line rate of each interface: attach sar -n DEV with %ifutil, or ethtool"
-        if any(t.first_since_boot and len(own) == 1 for t, rows in self._rows.items() for own in rows.values()):
+        if any(t.first_since_boot and len(own) == 1 for t, rows in self.rows.items() for own in rows.values()):
             yield "the load at that moment: the only report of iostat or vmstat may be the average since boot"
 
 
@@ -312,7 +297,7 @@ class HostTools:
         if self._columns and self._process(line):
             return "ps"
         self._columns = []
-        if not self.tables.is_open and not any(word in line for word in WORDS):
+        if self.tables.table is None and not any(word in line for word in WORDS):
             return None  # as nearly all lines of a log
         if (command := self.tables.feed(line)) is not None:
             return command
@@ -420,5 +405,5 @@ class HostTools:
         yield from self.tables.missing()
         if any("swap in use" in fact and not fact.startswith("no") for fact in self._facts[Area.HOST]):
             yield "whether swap is read back now: attach vmstat 1 5"
-        if self.tables.is_empty:
+        if not self.tables.rows:
             yield "CPU, memory, disk and network of the host while the job ran: run gpu-triage check on the host"

@@ -6,7 +6,6 @@ import time
 from calendar import timegm
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import islice
 from operator import le
 from typing import Final, NamedTuple
 
@@ -35,8 +34,7 @@ _IN_BRACKETS: Final = re.compile(r"\[([^\[\]]{12,60}(?:19|20)\d{2})\]")
 MINUTE: Final = re.compile(r"\[(?:([^\W\d]{3,10})\.?|(\d{1,2})[月월]) ?(\d{1,2}) (\d{2}):(\d{2})\]")
 _NO_YEAR: Final = 1972  # placeholder for the year missing from syslog, until it is inferred; a leap year
 
-_NOON = 12
-_JUNE, _JULY = 6, 7  # juin and juillet
+_NOON: Final = 12
 DAY_SECONDS: Final = 86_400.0
 
 
@@ -53,7 +51,8 @@ NO_TIME: Final = LogTime()
 
 def log_time(prefix: str) -> LogTime:
     """The time in a kernel log prefix, in any format of dmesg, journalctl or syslog."""
-    seconds = _seconds(prefix)
+    found_seconds, record = _SECONDS.search(prefix), _KMSG.search(prefix)
+    seconds = float(found_seconds[1]) if found_seconds else int(record[1]) / 1e6 if record else None
     if (bracketed := _IN_BRACKETS.search(prefix)) is not None and (wall := date_time(bracketed[1])) is not None:
         return LogTime(seconds, wall)
     if (iso := _ISO.search(prefix)) is not None:
@@ -67,13 +66,6 @@ def log_time(prefix: str) -> LogTime:
     month = int(found[2]) if found[2] else _month(found[1])
     wall = None if month is None else _wall(int(year or _NO_YEAR), month, *map(int, day_and_clock))
     return LogTime(seconds, wall, lacks_year=not year)
-
-
-def _seconds(prefix: str) -> float | None:
-    if (found := _SECONDS.search(prefix)) is not None:
-        return float(found[1])
-    record = _KMSG.search(prefix)
-    return None if record is None else int(record[1]) / 1e6
 
 
 def with_year(wall: float, reference: float) -> float:
@@ -126,9 +118,7 @@ def _named_month(text: str) -> int | None:
 
 def _month(name: str) -> int | None:
     name = name.lower().rstrip(".")
-    if name.startswith("juin"):
-        return _JUNE
-    return _MONTHS.get(name[:4]) or _MONTHS.get(name[:3]) or (_JULY if name.startswith("jui") else None)
+    return _MONTHS.get(name[:4]) or _MONTHS.get(name[:3])
 
 
 def _wall(year: int, month: int, day: int, *clock: int, fraction: float = 0.0) -> float | None:
@@ -184,7 +174,6 @@ _JSON_TIMES: Final = (
     *("lastTimestamp", "eventTime", "firstTimestamp"),
 )
 _DEEPEST_JSON: Final = 12
-_MOST_IN_LINE: Final = 256  # messages
 
 
 class KernelMessage(NamedTuple):
@@ -196,12 +185,8 @@ class KernelMessage(NamedTuple):
     place: int = 0  # line number
 
 
-def kernel_messages_in(line: str) -> Iterator[KernelMessage]:
+def kernel_messages_in(text: str, depth: int = _DEEPEST_JSON) -> Iterator[KernelMessage]:
     """The kernel messages in a line, or in JSON there; of what others say, only Xids count, which are quoted."""
-    yield from islice(_in_text(line, _DEEPEST_JSON), _MOST_IN_LINE)
-
-
-def _in_text(text: str, depth: int) -> Iterator[KernelMessage]:
     if text.lstrip()[:1] in ("{", "[") and '"' in text:
         with suppress(ValueError, RecursionError):
             yield from _in_json(json.loads(text), "", depth)
@@ -285,7 +270,7 @@ def _in_record(found: dict[str, object], stamp: str, depth: int, *, by_kernel: b
 
 def _in_json_text(found: str, stamp: str, depth: int, *, by_kernel: bool) -> Iterator[KernelMessage]:
     whole = by_kernel and _MESSAGE.match(found) is not None
-    inner = (said for line in found.splitlines() for said in _in_text(line, depth - 1))
+    inner = (said for line in found.splitlines() for said in kernel_messages_in(line, depth - 1))
     for said in [KernelMessage("", found[:_LONGEST_TEXT])] if whole else inner:
         is_booted = not said.prefix or _SECONDS_ALONE.fullmatch(said.prefix) is not None
         prefix = stamp + said.prefix if is_booted or log_time(said.prefix).wall is None else said.prefix

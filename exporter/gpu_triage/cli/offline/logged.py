@@ -84,29 +84,23 @@ def _errors(log: LogReading) -> Mapping[tuple[str, str], Events]:
 
 def _narrow_links(files: FilesOfHost) -> Iterator[Finding]:
     """Links with missing lanes on GPUs that nvidia-smi doesn't show; a low speed at idle is normal."""
-    links = {
-        bus_id: link for bus_id, device in files.facts.devices.items() if (link := _link(files, device)) is not None
-    }
-    answering = files.answering
+    links: dict[str, tuple[int, int]] = {}  # the lanes of a GPU's link, and how many its card and slot claim
     for bus_id, device in files.facts.devices.items():
-        lanes, most = links.get(bus_id, (0, 0))
-        if not device.is_gpu or bus_id in answering:
-            continue
-        if device.is_dead:
-            if bus_id not in files.labels:
-                yield of_slot("gpu.lost", bus_id, "its configuration space reads all ones (lspci: rev ff)")
-        elif lanes < most and not is_built_for_laptop(device.model, lanes):
+        port = files.port_above(bus_id) or PciDevice("", "")
+        claims = [each for each in (device.max_width, port.max_width) if each is not None]
+        if device.is_gpu and device.width is not None and claims:
+            links[bus_id] = device.width, min(claims)
+        if device.is_gpu and device.is_dead and bus_id not in files.labels:
+            yield of_slot("gpu.lost", bus_id, "its configuration space reads all ones (lspci: rev ff)")
+    answering = files.answering
+    for bus_id, (lanes, most) in links.items():
+        device = files.facts.devices[bus_id]
+        is_seen = device.is_dead or bus_id in answering
+        if lanes < most and not is_seen and not is_built_for_laptop(device.model, lanes):
             others = [each for other, (each, claim) in links.items() if other != bus_id and claim == most]
             built = lanes >= BUILT_LANES and bool(others) and max(others) == lanes
             measured = f"{lanes} of {most} lanes, at {bus_id}; whether under load, lspci does not say"
             yield files.about_gpu("pcie.width_built" if built else "pcie.width_idle", bus_id, measured, lanes)
-
-
-def _link(files: FilesOfHost, device: PciDevice) -> tuple[int, int] | None:
-    """The lanes of a GPU's link, and how many its card and slot claim; None if unknown."""
-    port = files.port_above(device.bus_id)
-    most = [each for each in (device.max_width, None if port is None else port.max_width) if each is not None]
-    return None if not device.is_gpu or device.width is None or not most else (device.width, min(most))
 
 
 _NOUVEAU: Final = "nouveau"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.offline import log_lines
@@ -144,6 +144,7 @@ _HOST: Final = re.compile(
 _MOST_OF_A_KIND, _MOST_NOTED = 512, 256
 _TAIL: Final = 40  # lines searched for the first or last one with a timestamp
 _MOST_LINES: Final = 16  # lines of one multi-line message
+_MOST_IN_LINE: Final = 256  # messages
 _KERNEL_LINE: Final = re.compile(
     r"(?:<\d{1,3}>)?\[ *\d{1,12}\.\d{6}\](?!\s*\((?:II|WW|EE|--|==|\*\*|\+\+)\))"
     r"|\[\w{3} \w{3} +\d{1,2} [\d:]{8} \d{4}\] |.{0,80} kernel: |\d{1,3},\d+,\d+,[^;]{0,80};|.{0,60}\bkern: +[a-z]+: \["
@@ -213,8 +214,7 @@ class LogSection:
 
     KIND: Final = "kernel log"
 
-    def __init__(self, name: str, room: MemoryBudget) -> None:
-        self.name = name  # for display
+    def __init__(self, room: MemoryBudget) -> None:
         # events found, by kind and group; within a kind, the most recently seen group comes last
         self.tallies: dict[EventKind, dict[EventKey, Tally]] = {}
         self.ports: dict[str, str] = {}  # above GPUs, from PCIe error messages, by the address of the device below
@@ -261,7 +261,7 @@ class LogSection:
                 self.unjudged[sort] = (shown, count + 1)
 
     def feed(self, line: str) -> None:
-        messages = tuple(log_lines.kernel_messages_in(line))
+        messages = tuple(islice(log_lines.kernel_messages_in(line), _MOST_IN_LINE))
         if not messages:
             self.pass_by(line)
             return

@@ -46,7 +46,7 @@ class LspciParser:
 
     def __init__(self) -> None:
         self.devices: dict[str, PciDevice] = {}
-        self._device: PciDevice | None = None
+        self._device = PciDevice("", "")  # which the next lines describe
 
     def start(self, line: str) -> bool:
         if (found := _DEVICE.match(line)) is None:
@@ -64,8 +64,7 @@ class LspciParser:
         return True
 
     def feed(self, line: str) -> None:
-        if (device := self._device) is None:
-            return
+        device = self._device
         if link := _LINK.match(line):
             generation, width = parse_link_speed(link[2].replace("GT/s", " GT/s").replace("  ", " ")), link[3]
             if link[1] == "Cap":

@@ -4,9 +4,8 @@ They do not take a GPU out of use. Their table is ``outside.toml``.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.offline.log_lines import log_time
@@ -24,12 +23,7 @@ LICENSE: Final = "vgpu.unlicensed"
 MIG: Final = "mig.pending"
 
 
-@cache
-def _causes() -> tuple[tuple[re.Pattern[str], Mapping[str, str]], ...]:
-    rows = packaged_toml(__package__, "outside.toml")["cause"]
-    return tuple((re.compile(row["pattern"]), row) for row in rows)
-
-
+_CAUSES: Final[list[dict[str, str]]] = packaged_toml(__package__, "outside.toml")["cause"]
 _LICENSED: Final = re.compile(r"nvidia-gridd(?:\[\d+\])?: .*(?:acquired|renewed) successfully")
 _LONGEST: Final = 200
 _MOST: Final = 64
@@ -50,10 +44,10 @@ class OutsideCauses:
     _licensed_at: float = -1.0  # as `_moment`
 
     def note(self, line: str) -> bool:
-        for place, (pattern, cause) in enumerate(_causes()):
-            if (found := pattern.search(line) if cause["marker"] in line else None) is None:
+        for place, cause in enumerate(_CAUSES):
+            if cause["marker"] not in line or (found := re.search(cause["pattern"], line)) is None:
                 continue
-            bus_id = normalize_bus_id(found["gpu"]) if pattern.groups else ""
+            bus_id = normalize_bus_id(found["gpu"]) if found.groups() else ""
             is_license = cause["code"] == LICENSE
             at = _moment(line) if is_license else 0.0
             is_over = is_license and at < self._licensed_at
@@ -70,9 +64,6 @@ class OutsideCauses:
 
     def __iter__(self) -> Iterator[Outside]:
         return (outside for _, outside in self._found.values())
-
-    def __bool__(self) -> bool:
-        return bool(self._found)
 
 
 def _moment(line: str) -> float:

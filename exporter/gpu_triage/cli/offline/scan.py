@@ -17,23 +17,19 @@ from gpu_triage.cli.offline.log_lines import MARKERS, date_time
 from gpu_triage.cli.offline.logs import LogSection, MemoryBudget
 from gpu_triage.cli.offline.lspci import LspciParser, PciDevice
 from gpu_triage.cli.offline.smi_columns import SmiCsvParser, SmiMonitorParser, SmiTableParser
-from gpu_triage.cli.offline.smi_facts import SmiReport
+from gpu_triage.cli.offline.smi_facts import SmiParser, SmiReport
 from gpu_triage.cli.offline.smi_links import NvlinkParser, SmiTopologyParser
 from gpu_triage.cli.offline.smi_text import LONGEST_SECTION, SmiTextParser, SmiXmlParser
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 
 _HEADLESS: Final = re.compile(r"(?:[^,]{0,80}, ){1,80}(?:\d+(?:\.\d+)? (?:MHz|MiB|W|%), ?){1,20}[^,]{1,80}$")
 
-_Parser = (
-    SmiTableParser | SmiXmlParser | SmiMonitorParser | SmiCsvParser | SmiTextParser | NvlinkParser | SmiTopologyParser
-)
 
-
-def begin(line: str, before: str) -> _Parser | None:
+def begin(line: str, before: str) -> SmiParser | None:
     """A parser that has consumed this line, if an output starts with it; mostly, the first character rules that out."""
     text = line.lstrip() if line[0] in " \t" else line
     first = text[:1]
-    kinds: tuple[type[_Parser], ...] = ()
+    kinds: tuple[type[SmiParser], ...] = ()
     if first == "|":
         kinds = (SmiTableParser,)
     elif first == "<":
@@ -46,7 +42,7 @@ def begin(line: str, before: str) -> _Parser | None:
         kinds = (SmiTextParser,)
     elif first.islower() or "--query-" in line:
         kinds = (SmiCsvParser,)
-    return next((parser for kind in kinds if (parser := kind.starting(line, before)) is not None), None)
+    return next((parser for kind in kinds if (parser := kind(before)).starts(line)), None)
 
 
 BUG_REPORT: Final = "NVIDIA bug report"
@@ -62,20 +58,20 @@ _SEPARATOR: Final = "________________"
 _BUG_REPORT: Final = "Start of NVIDIA bug report log file"
 _OTHER_FILE: Final = re.compile(r"\*\*\* /(?!.*(?:messages|syslog|kern|dmesg))")
 """A file embedded in a bug report, except system logs: kernel messages in the installer's log are outdated."""
-_LISTED: Final = re.compile(
-    r"\*\*\* ls: \S+ +\d+ \S+ +\S+ +\d+ (\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2})\S* \S+ (/proc|/sys)/"
-)
 _BUS_ID: Final = r"([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])"
-_LOG_OF_SECTION: Final = re.compile(r" {2}(/\S+|journalctl -b -\d+):$")
+_LOG_OF_SECTION: Final = re.compile(r" {2}(?:/\S+|journalctl -b -\d+):$")
 _VERSION: Final = re.compile(r"NVRM version: NVIDIA UNIX .{0,60}?\s(\d{3}\.\d{1,3}(?:\.\d{1,3})?)\s")
 _LOST_GPU: Final = re.compile(
     r"Unable to determine the device handle for GPU ?(?:(\d{1,3}): ?(?!\w\w:))?"
     rf"(?:{_BUS_ID}: |(?<=\d: )|(?=.{{0,20}}(?:is lost|Unknown Error)))(.{{1,80}})"
 )
 _BUS_IDS: Final = re.compile(_BUS_ID)
-_NVML_ERRORS: Final = (
-    ("Driver/library version mismatch", "version_mismatch"),
-    ("Driver Not Loaded", "driver_not_loaded"),
+_DRIVER_ERRORS: Final = (
+    ("Failed to initialize NVML: Driver/library version mismatch", "version_mismatch"),
+    ("Failed to initialize NVML: Driver Not Loaded", "driver_not_loaded"),
+    ("Failed to initialize NVML: ", "unknown"),
+    ("NVIDIA-SMI has failed because", "driver_not_loaded"),
+    ("couldn't find libnvidia-ml.so", "library_not_found"),
 )
 
 
@@ -141,12 +137,11 @@ class Scanner:
         self._host = host
         self._host.tools.begin_file()
         self._outside = outside.OutsideCauses()
-        self._parser: _Parser | None = None
+        self._parser: SmiParser | None = None
         self._lspci = LspciParser()
         self._in_listing = False
-        self._log = LogSection(name, host.room)
+        self._log = LogSection(host.room)
         self._before = ""
-        self._heads_section = False
         self._in_other_file = False
         self._has_markers = self._may_be_outside = self._has_tools = True
         self._broken = ""  # a line that ends within an Xid
@@ -165,13 +160,13 @@ class Scanner:
                 self._read_line(line)
         if self._broken:
             self._read_whole(self._broken)
-        self._end_log("")
+        self._end_log()
         self._drop_empty()
         self._host.devices |= self._lspci.devices
         # The first file's error counts: the others are mostly rotated, so older.
         self._host.driver_error = self._host.driver_error or self._driver_error
-        if self._outside:
-            self._host.outside |= dict.fromkeys(self._outside)
+        if causes := dict.fromkeys(self._outside):
+            self._host.outside |= causes
             content.others[outside.KIND] = None
         content.reports += [report for report in self._host.tools.reports if report.gpus]
         return content
@@ -208,7 +203,7 @@ class Scanner:
             if command:
                 self.content.others[command] = None
             self._parser = None
-        elif not (self._parser is not None and self._continues(line)) and line:
+        elif not (self._parser is not None and self._continues(self._parser, line)) and line:
             self._take(line)
 
     def _take(self, line: str) -> None:
@@ -237,30 +232,26 @@ class Scanner:
             self._in_listing = False
         self._log.pass_by(line)
 
-    def _continues(self, line: str) -> bool:
-        assert self._parser is not None  # noqa: S101 - checked by the caller
+    def _continues(self, parser: SmiParser, line: str) -> bool:
         if self._has_markers and ("NVRM: Xid (" in line or (line and line[0] not in " <|" and _is_marked(line))):
             return False
-        if line and line[0] != " " and not isinstance(self._parser, SmiXmlParser):
+        if line and line[0] != " " and not isinstance(parser, SmiXmlParser):
             other = begin(line, self._before)
-            if other is not None and type(other) is not type(self._parser):
+            if other is not None and type(other) is not type(parser):
                 self._begin(other)
                 return True
-        if self._parser.feed(line):
+        if parser.feed(line):
             return True
         self._parser = None
         return False
 
     def _look(self, line: str) -> None:
         if line.startswith(_SEPARATOR):
-            self._end_log("")
-            self._in_listing, self._heads_section, self._in_other_file = False, True, False
+            self._end_log()
+            self._in_listing = self._in_other_file = False
             return
-        if self._heads_section:
-            self._heads_section = False
-            self._in_other_file = self.content.is_bug_report and _OTHER_FILE.match(line) is not None
-            if line.endswith("dmesg:"):
-                self._log.name = "dmesg"
+        if self.content.is_bug_report and _OTHER_FILE.match(line) is not None:
+            self._in_other_file = True
         if _may_be_device(line) and self._lspci.start(line):
             self.content.others[LspciParser.KIND] = None
             self._in_listing = True
@@ -269,7 +260,7 @@ class Scanner:
             self._in_listing = False
         self._note(line)
 
-    def _begin(self, parser: _Parser) -> None:
+    def _begin(self, parser: SmiParser) -> None:
         reports = self.content.reports
         self._drop_empty()
         if len(reports) >= _MOST_REPORTS:
@@ -292,10 +283,8 @@ class Scanner:
             content.is_bug_report = True
         elif line.startswith("Date: ") and content.is_bug_report and content.written_at is None:
             content.written_at = date_time(line[6:100])
-        elif content.written_at is None and content.is_bug_report and (listed := _LISTED.match(line)):
-            content.written_at = date_time(listed[1])
-        elif line[0] == " " and line[-1] == ":" and (log := _LOG_OF_SECTION.match(line)):
-            self._end_log(log[1])
+        elif line[0] == " " and line[-1] == ":" and _LOG_OF_SECTION.match(line):
+            self._end_log()
         elif version := _VERSION.search(line):
             self._host.driver_version = self._host.driver_version or version[1]
         else:
@@ -303,13 +292,8 @@ class Scanner:
 
     def _note_failure(self, line: str) -> None:
         host = self._host
-        if "Failed to initialize NVML: " in line:
-            said = line.partition("NVML: ")[2]
-            self._driver_error = next((error for words, error in _NVML_ERRORS if words in said), "unknown")
-        elif "NVIDIA-SMI has failed because" in line:
-            self._driver_error = "driver_not_loaded"
-        elif "couldn't find libnvidia-ml.so" in line:
-            self._driver_error = "library_not_found"
+        if (driver_error := next((error for words, error in _DRIVER_ERRORS if words in line), None)) is not None:
+            self._driver_error = driver_error
         elif line.startswith("No devices were found"):
             host.no_devices = True
         elif "Unable to determine the device handle for GPU" in line and (lost := _LOST_GPU.search(line)):
@@ -321,9 +305,9 @@ class Scanner:
             return
         self.content.others[SmiTableParser.KIND] = None
 
-    def _end_log(self, name: str) -> None:
+    def _end_log(self) -> None:
         is_kernels = self._log.is_kernels()
         self._log.end()
         if len(self.content.logs) < _MOST_SECTIONS and is_kernels:
             self.content.logs.append(self._log)
-        self._log = LogSection(name or self.content.name, self._host.room)
+        self._log = LogSection(self._host.room)

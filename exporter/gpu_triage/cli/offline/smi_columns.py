@@ -1,14 +1,12 @@
 """Parsers for nvidia-smi's output in columns: the table, ``--query-gpu`` and ``--query-compute-apps``, dmon, pmon."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Final
 
 from gpu_triage.cli.offline.lines import command_of
 from gpu_triage.cli.offline.log_lines import date_time
-from gpu_triage.cli.offline.smi_facts import RATIO, WATTS, WORDS, RawGpu, RawProcess, SmiReport, number
+from gpu_triage.cli.offline.smi_facts import RATIO, WATTS, WORDS, RawGpu, RawProcess, SmiParser, number
 from gpu_triage.cli.offline.smi_gpu import REASONS_OF_CLOCKS
 from gpu_triage.read.gpu.throttle import REASONS, UNKNOWN_BITS
 
@@ -39,27 +37,23 @@ _PERSISTENCE: Final = frozenset({"On", "Off", "N/A", "ERR!"})
 """Values of the third column on Linux; on Windows it holds the driver model."""
 
 
-class SmiTableParser:
+class SmiTableParser(SmiParser):
     """Parses one table, even if the header is missing or a terminal or mail client wrapped the lines."""
 
-    KIND: Final = "nvidia-smi"
+    KIND = "nvidia-smi"
 
-    def __init__(self, timestamp: str = "") -> None:
-        self.report = SmiReport(self.KIND, timestamp=timestamp)
-        self._gpu: RawGpu | None = None
+    def __init__(self, before: str) -> None:
+        super().__init__(before)
         self._pieces: list[str] = []
-        self._has_head = False
         self._lists_processes = False
 
-    @classmethod
-    def starting(cls, line: str, before: str) -> SmiTableParser | None:
-        """A parser that has consumed this line, if a table starts with it; `before`: the line above its border."""
+    def starts(self, line: str) -> bool:
         text = line.lstrip()
         if not text.startswith(_TITLE) and _FIRST.match(text) is None:
-            return None
-        parser = cls(before.strip() if date_time(before[:60]) is not None else "")
-        parser.feed(line)
-        return parser
+            return False
+        self.report.timestamp = self.before.strip() if date_time(self.before[:60]) is not None else ""
+        self.feed(line)
+        return True
 
     def feed(self, line: str) -> bool:
         text = line.strip()
@@ -85,22 +79,21 @@ class SmiTableParser:
     def _take(self, line: str) -> bool:
         """Parse a reassembled line; False if its end may still be missing."""
         if (head := _HEAD.match(line)) is not None:
-            self._has_head = True
             self.report.note("driver version", head[2])
             self.report.note("cuda version", head[3] or "")
             return line.endswith("|")
         if (first := _FIRST.match(line)) is not None:
             self._note_first(first)
             return True
-        if self._gpu is not None and (lost := _LOST.match(line)) is not None:
-            self._gpu.note("state", lost[1])
+        if self.gpu is not None and (lost := _LOST.match(line)) is not None:
+            self.gpu.note("state", lost[1])
             return True
-        if self._gpu is not None and (second := _SECOND.match(line)) is not None:
+        if self.gpu is not None and (second := _SECOND.match(line)) is not None:
             *values, mode = second.groups()
             mode = {"E. Process": "Exclusive_Process", "E. Thread": "Exclusive_Thread"}.get(mode, mode)
             for path, value in zip(WORDS["second-line"], (*values, mode), strict=True):
-                self._gpu.note(path, value or "")
-            self._gpu = None
+                self.gpu.note(path, value or "")
+            self.gpu = None
             return True
         if (mig := _MIG.match(line)) is not None and mig[1] in self.report.by_key:
             self.report.by_key[mig[1]].note("ecc errors/volatile/dram uncorrectable", mig[2])
@@ -108,18 +101,18 @@ class SmiTableParser:
 
     def _note_first(self, line: re.Match[str]) -> None:
         index, name, persistence, bus_id, errors = line.groups()
-        self._gpu = self.report.gpu_at(index, bus_id, index)
-        self._gpu.note("product name", name)
+        self.gpu = self.report.gpu_at(index, bus_id, index)
+        self.gpu.note("product name", name)
         if persistence in _PERSISTENCE:
-            self._gpu.note("persistence mode", persistence)
+            self.gpu.note("persistence mode", persistence)
         if errors.isdecimal() or errors == "ERR!":
-            self._gpu.note("ecc errors/volatile/dram uncorrectable", errors)
-            self._gpu.note("ecc mode/current", "Enabled" if errors.isdecimal() else errors)
+            self.gpu.note("ecc errors/volatile/dram uncorrectable", errors)
+            self.gpu.note("ecc mode/current", "Enabled" if errors.isdecimal() else errors)
 
     def _take_process(self, line: str) -> bool:
         if line.startswith(_PROCESSES):
             # The GPU list is complete.
-            self.report.is_whole = self._has_head
+            self.report.is_whole = bool(self.report.driver)
         process = _PROCESS.match(line)
         self._lists_processes = self._lists_processes or process is not None or _NO_PROCESSES in line
         if process is None:
@@ -151,13 +144,11 @@ _FACTS_OF_FIELDS: Final[Mapping[str, str]] = {
 """Field of ``--query-gpu``, and the name of the same fact in ``-q``."""
 
 _OF_GPU: Final = frozenset({"index", "pci.bus_id", "gpu_bus_id", "gpu_uuid", "uuid"})
-_OF_HOST: Final = {name: name.replace("_", " ") for name in ("timestamp", "driver_version", "kmd_version")} | {
-    "count": "attached gpus"
-}
+_OF_HOST: Final = {"driver_version": "driver version", "kmd_version": "kmd version", "count": "attached gpus"}
 _OF_PROCESS: Final = frozenset({"pid", "process_name", "used_gpu_memory", "used_memory"})
 _BITS: Final = frozenset({"clocks_event_reasons.active", "clocks_throttle_reasons.active"})
 _MASK: Final = re.compile("0x[0-9A-Fa-f]{1,16}")
-FIELDS: Final = frozenset({*_FACTS_OF_FIELDS, *_BITS, *_OF_HOST, *_OF_GPU, *_OF_PROCESS})
+FIELDS: Final = frozenset({*_FACTS_OF_FIELDS, *_BITS, *_OF_HOST, *_OF_GPU, *_OF_PROCESS, "timestamp"})
 _SAME_PASS_SECONDS: Final = 0.5
 """GPUs in one pass are read within milliseconds of each other; passes are a second apart by default."""
 
@@ -183,67 +174,66 @@ def _fields_of(heading: str) -> list[str]:
     return names if len(names) == len(found) and (known > 1 or "." in first[1]) else []
 
 
-class SmiCsvParser:
+class SmiCsvParser(SmiParser):
     """Parses one run of a query; the last sample of each GPU wins."""
 
-    def __init__(self, fields: list[str], *, of_processes: bool) -> None:
-        self._fields = fields
-        self._of_processes = of_processes
-        self.report = SmiReport(APPS if of_processes else QUERY)
-        self._rows = 0
+    KIND = QUERY
+
+    def __init__(self, before: str) -> None:
+        super().__init__(before)
+        self._fields: list[str] = []
         self._place = -1
         self._read_at: float | None = None
 
-    @classmethod
-    def starting(cls, line: str, _before: str) -> SmiCsvParser | None:
+    def starts(self, line: str) -> bool:
         query = _QUERY.search(line) if "--query-" in line else None
         if query is not None and command_of(line):
-            fields = [name.lower() for name in query[2].split(",") if name]
-            return cls(fields, of_processes=query[1] != "gpu") if fields else None
-        if "," not in line and "." not in line:
-            return None
-        fields = _fields_of(line)
-        return cls(fields, of_processes="pid" in fields) if fields else None
+            self._fields = [name.lower() for name in query[2].split(",") if name]
+            of_processes = query[1] != "gpu"
+        else:
+            self._fields = _fields_of(line)
+            of_processes = "pid" in self._fields
+        self.report.kind = APPS if of_processes else QUERY
+        return bool(self._fields)
 
     def feed(self, line: str) -> bool:
         if not line or line.isspace():
             return True
         cells = [cell.strip() for cell in line.split(",")]
-        if not self._rows and (headings := _fields_of(line)):
+        if not self.report.gpus and (headings := _fields_of(line)):
             # The header after a command line that has been parsed already.
             self._fields = headings
             return True
         if len(cells) != len(self._fields) or (len(cells) == 1 and _VALUE.fullmatch(cells[0]) is None):
-            return self._continues(line)
-        self._rows += 1
-        note = self._note_process if self._of_processes else self._note_sample
-        note(dict(zip(self._fields, cells, strict=True)))
+            # One with missing cells still belongs to the run.
+            if not self.report.gpus or command_of(line) or "," not in line or len(self._fields) == 1:
+                return False
+            self.report.miss(line)
+            return True
+        named = dict(zip(self._fields, cells, strict=True))
+        # For example 2026/06/24 10:26:34.977; the last sample's.
+        self.report.timestamp = named.get("timestamp", "").replace("/", "-")
+        note = self._note_process if self.report.kind == APPS else self._note_sample
+        note(named)
         return True
 
-    def _continues(self, line: str) -> bool:
-        """Whether an invalid row still belongs to the run: one with missing cells does."""
-        if not self._rows or command_of(line) or "," not in line or len(self._fields) == 1:
-            return False
-        self.report.miss(line)
-        return True
-
-    def _gpu(self, named: Mapping[str, str]) -> RawGpu:
+    def _gpu_of(self, named: Mapping[str, str]) -> RawGpu:
         index = named.get("index", "")
         bus_id = named.get("pci.bus_id") or named.get("gpu_bus_id") or ""
         uuid = named.get("uuid") or named.get("gpu_uuid") or ""
-        key = index or bus_id or uuid or self._next_place(named.get("timestamp", ""))
+        key = index or bus_id or uuid or self._next_place()
         return self.report.gpu_at(key, bus_id, index if index.isdecimal() else "")
 
-    def _next_place(self, timestamp: str) -> str:
+    def _next_place(self) -> str:
         """The row number within its pass, which identifies a GPU without a name."""
-        at = date_time(timestamp.replace("/", "-"))
+        at = date_time(self.report.timestamp)
         before, self._read_at = self._read_at, at
         is_new_pass = at is not None and before is not None and at - before > _SAME_PASS_SECONDS
         self._place = 0 if is_new_pass else self._place + 1
         return f"row {self._place}"
 
     def _note_sample(self, named: Mapping[str, str]) -> None:
-        gpu = self._gpu(named)
+        gpu = self._gpu_of(named)
         gpu.facts = {}
         for name in _CLOCKS:
             # Both are the present clock. Where they differ, the former is meant as what it should be.
@@ -253,7 +243,7 @@ class SmiCsvParser:
                 gpu.note(f"clocks/{_CLOCKS[name]}", now)
         for name, value in named.items():
             if name in _OF_HOST:
-                self._note_host(_OF_HOST[name], value)
+                self.report.note(_OF_HOST[name], value)
             elif name in _FACTS_OF_FIELDS:
                 gpu.note(_FACTS_OF_FIELDS[name], value)
             elif name in _BITS and _MASK.fullmatch(value):
@@ -261,20 +251,11 @@ class SmiCsvParser:
                     held = int(value, 16) & REASONS.get(reason, UNKNOWN_BITS)
                     gpu.note(f"clocks event reasons/{label}", "Active" if held else "Not Active")
 
-    def _note_host(self, label: str, value: str) -> None:
-        if label == "timestamp":
-            # For example 2026/06/24 10:26:34.977; the last sample's.
-            self.report.timestamp = value.replace("/", "-")
-        else:
-            self.report.note(label, value)
-
     def _note_process(self, named: Mapping[str, str]) -> None:
-        gpu = self._gpu(named)
+        gpu = self._gpu_of(named)
         for name in ("gpu_name", "gpu_uuid"):
             if name in named:
                 gpu.note(_FACTS_OF_FIELDS[name], named[name])
-        if "timestamp" in named:
-            self._note_host("timestamp", named["timestamp"])
         memory = named.get("used_gpu_memory", named.get("used_memory", ""))
         gpu.lists_processes = True
         gpu.add_process(RawProcess(named.get("pid", ""), "C", named.get("process_name", ""), memory))
@@ -292,20 +273,20 @@ _MOST_SAMPLES: Final = 59  # before the last one: a window of the judge
 _UNITS: Final = frozenset({"idx", "yyyymmdd"})  # first words of the second header line
 
 
-class SmiMonitorParser:
+class SmiMonitorParser(SmiParser):
     """Parses one run of dmon or pmon; the last sample of each GPU wins."""
 
-    def __init__(self, columns: list[str]) -> None:
-        self._columns = columns
-        self._is_pmon = "pid" in columns
-        self.report = SmiReport(PMON if self._is_pmon else DMON)
-        self._sampled: set[str] = set()
+    KIND = DMON
 
-    @classmethod
-    def starting(cls, line: str, _before: str) -> SmiMonitorParser | None:
-        columns = _headings(line)
-        is_one = "gpu" in columns and ("pid" in columns or not _FACTS_OF_COLUMNS.keys().isdisjoint(columns))
-        return cls(columns) if is_one else None
+    def __init__(self, before: str) -> None:
+        super().__init__(before)
+        self._columns: list[str] = []
+
+    def starts(self, line: str) -> bool:
+        self._columns = columns = _headings(line)
+        is_pmon = "pid" in columns
+        self.report.kind = PMON if is_pmon else DMON
+        return "gpu" in columns and (is_pmon or not _FACTS_OF_COLUMNS.keys().isdisjoint(columns))
 
     def feed(self, line: str) -> bool:
         if not line or line.isspace():
@@ -314,14 +295,14 @@ class SmiMonitorParser:
             headings = _headings(line)
             # The header is repeated once per terminal page.
             return headings == self._columns or headings[:1] == ["idx"] or not _UNITS.isdisjoint(headings)
-        values = line.split()
+        values, is_pmon = line.split(), self.report.kind == PMON
         named = dict(zip(self._columns, values, strict=False))
-        if not named.get("gpu", "").isdecimal() or len(values) < len(self._columns) - self._is_pmon:
+        if not named.get("gpu", "").isdecimal() or len(values) < len(self._columns) - is_pmon:
             return False
         date = named.get("date", "")
         if len(date) == len("20260131") and date.isdecimal():
             self.report.timestamp = f"{date[:4]}-{date[4:6]}-{date[6:]} {named.get('time', '')}"
-        if self._is_pmon:
+        if is_pmon:
             name = " ".join(values[len(self._columns) - 1 :])
             self._note_process(named, "" if name == _NOT_REPORTED else name)
         else:
@@ -329,16 +310,13 @@ class SmiMonitorParser:
         return True
 
     def _note_sample(self, named: Mapping[str, str]) -> None:
-        facts: dict[str, str] = {}
-        for column, value in named.items():
-            if value == _NOT_REPORTED:
-                continue
-            if column in _FACTS_OF_COLUMNS:
-                facts[_FACTS_OF_COLUMNS[column]] = value
-            elif column in _VIOLATIONS and value.isdecimal():
-                facts[_VIOLATIONS[column]] = "Active" if int(value) else "Not Active"
         gpu = self.report.gpu_at(named["gpu"], index=named["gpu"])
-        gpu.facts = facts
+        gpu.facts = {}
+        for column, value in named.items():
+            if column in _FACTS_OF_COLUMNS and value != _NOT_REPORTED:
+                gpu.note(_FACTS_OF_COLUMNS[column], value)
+            elif column in _VIOLATIONS and value.isdecimal():
+                gpu.note(_VIOLATIONS[column], "Active" if int(value) else "Not Active")
         utilization, watts = number(named.get("sm", ""), RATIO), number(named.get("pwr", ""), WATTS)
         if utilization is not None:
             gpu.samples = [*gpu.samples[-_MOST_SAMPLES:], (utilization, watts)]
@@ -347,9 +325,7 @@ class SmiMonitorParser:
         index, pid = named["gpu"], named["pid"]
         gpu = self.report.gpu_at(index, index=index)
         gpu.lists_processes = True
-        if index not in self._sampled:
-            self._sampled.add(index)
-        elif pid in (known.pid for known in gpu.processes) or not gpu.processes:
+        if pid == _NOT_REPORTED or pid in (known.pid for known in gpu.processes):
             # A new sample starts; it replaces the process list.
             gpu.processes = []
         if pid != _NOT_REPORTED:

@@ -1,9 +1,10 @@
 """What nvidia-smi prints, in its own words: the raw content of one output, its values and units, and a GPU's facts."""
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 from gpu_triage.documents import packaged_toml
 
@@ -30,67 +31,6 @@ class RawProcess:
         """Set the attribute of a label in text or XML output; others are ignored."""
         if label in WORDS["process"]:
             setattr(self, WORDS["process"][label], value[:LONGEST_VALUE])
-
-
-@dataclass(slots=True)
-class RawGpu:
-    bus_id: str  # as printed; "" if not printed
-    index: str = ""  # NVML index; "" if not printed
-    # value by path: labels in lower case, joined by slashes, with spaces for the underscores of XML tags. The first
-    # value of a path wins.
-    facts: dict[str, str] = field(default_factory=dict)
-    processes: list[RawProcess] = field(default_factory=list)
-    lists_processes: bool = False  # whether there is a process list, even an empty one
-    samples: list[tuple[float, float | None]] = field(default_factory=list)  # of dmon: utilization (0-1), power (W)
-
-    def note(self, path: str, value: str) -> None:
-        if len(self.facts) < MOST_FACTS:
-            self.facts.setdefault(path, value[:LONGEST_VALUE])
-
-    def add_process(self, process: RawProcess) -> None:
-        if len(self.processes) < MOST_PROCESSES:
-            self.processes.append(process)
-
-
-HOST_FACTS: Final[Mapping[str, str]] = WORDS["host"]
-"""Attribute of `SmiReport` by label."""
-_NEWER: Final = frozenset({"kmd version", "cuda umd version"})  # of driver 610 and later, next to the older labels
-
-
-@dataclass(slots=True)
-class SmiReport:
-    """One output of nvidia-smi; "" for what isn't printed."""
-
-    kind: str  # the command that printed it, for display
-    timestamp: str = ""
-    driver: str = ""
-    cuda: str = ""
-    attached: str = ""
-    gpus: list[RawGpu] = field(default_factory=list)
-    by_key: dict[str, RawGpu] = field(default_factory=dict)  # the GPUs that were added with `gpu_at`
-    is_whole: bool = False  # whether it is complete, so that a GPU missing from it is missing from the host
-    unread: list[str] = field(default_factory=list)  # lines that should be a GPU or a fact but could not be parsed
-
-    def note(self, label: str, value: str) -> None:
-        """Add a host-level fact, printed before the first GPU."""
-        label = label.replace("_", " ")
-        if (attribute := HOST_FACTS.get(label)) is not None and (label in _NEWER or not getattr(self, attribute)):
-            setattr(self, attribute, value)
-
-    def add_gpu(self, bus_id: str = "", index: str = "") -> RawGpu:
-        gpu = RawGpu(bus_id, index)
-        if len(self.gpus) < MOST_GPUS:
-            self.gpus.append(gpu)
-        return gpu
-
-    def gpu_at(self, key: str, bus_id: str = "", index: str = "") -> RawGpu:
-        if key not in self.by_key and len(self.by_key) < MOST_GPUS:
-            self.by_key[key] = self.add_gpu(bus_id, index)
-        return self.by_key.get(key) or RawGpu(bus_id, index)
-
-    def miss(self, line: str) -> None:
-        if len(self.unread) < _MOST_UNREAD:
-            self.unread.append(line.strip()[:LONGEST_VALUE])
 
 
 _NUMBER: Final = re.compile(r"(-?[0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([A-Za-z%/()]{0,12})")
@@ -144,12 +84,12 @@ def number(value: str, unit: Unit) -> float | None:
     return None if match is None or (factor := unit.get(match[2].lower())) is None else float(match[1]) * factor
 
 
-def count(value: str) -> int | None:
+def count_of(value: str) -> int | None:
     found = number(value, COUNT)
     return None if found is None or found < 0 or found != int(found) else int(found)
 
 
-def text(value: str) -> str:
+def text_of(value: str) -> str:
     return "" if is_none(value) else value.strip()
 
 
@@ -162,14 +102,32 @@ def version(value: str) -> str:
 T = TypeVar("T")
 
 
-class Facts:
-    """A GPU. Methods take all names of a fact, and return the first that can be parsed; None or "" if none."""
+@dataclass(slots=True)
+class RawGpu:
+    """What outputs print of one GPU.
 
-    def __init__(self, facts: Mapping[str, str]) -> None:
-        self._facts = facts
-        self.asked: set[str] = set()  # every name that was looked up
-        self.sections: set[str] = set()  # every section that was looked up as a whole
-        self.unread: dict[str, str] = {}  # values found under a known name that could not be parsed, by name
+    Methods take all names of a fact, and return the first that can be parsed; None or "" if none.
+    """
+
+    bus_id: str = ""  # as printed; "" if not printed
+    index: str = ""  # NVML index; "" if not printed
+    # value by path: labels in lower case, joined by slashes, with spaces for the underscores of XML tags. The first
+    # value of a path wins.
+    facts: dict[str, str] = field(default_factory=dict)
+    processes: list[RawProcess] = field(default_factory=list)
+    lists_processes: bool = False  # whether there is a process list, even an empty one
+    samples: list[tuple[float, float | None]] = field(default_factory=list)  # of dmon: utilization (0-1), power (W)
+    asked: set[str] = field(default_factory=set)  # every name that was looked up
+    sections: set[str] = field(default_factory=set)  # every section that was looked up as a whole
+    unread: dict[str, str] = field(default_factory=dict)  # values under a known name that could not be parsed, by name
+
+    def note(self, path: str, value: str) -> None:
+        if len(self.facts) < MOST_FACTS:
+            self.facts.setdefault(path, value[:LONGEST_VALUE])
+
+    def add_process(self, process: RawProcess) -> None:
+        if len(self.processes) < MOST_PROCESSES:
+            self.processes.append(process)
 
     def within(self, low: float, high: float, unit: Unit, *paths: str) -> float | None:
         def parse(value: str) -> float | None:
@@ -179,13 +137,13 @@ class Facts:
         return self.parsed(parse, *paths)
 
     def count(self, *paths: str) -> int | None:
-        return self.parsed(count, *paths)
+        return self.parsed(count_of, *paths)
 
     def flag(self, *paths: str) -> bool | None:
         return self.choice(_FLAGS, *paths)
 
     def text(self, *paths: str) -> str:
-        return self.parsed(lambda value: text(value) or None, *paths) or ""
+        return self.parsed(lambda value: text_of(value) or None, *paths) or ""
 
     def choice(self, choices: Mapping[str, T], *paths: str) -> T | None:
         """The value in `choices`, which has keys in lower case."""
@@ -195,15 +153,75 @@ class Facts:
         """Each fact at any depth in these sections: its name relative to the section, and its full name."""
         self.sections.update(sections)
         yield from (
-            (path.removeprefix(each), path) for path in self._facts for each in sections if path.startswith(each)
+            (path.removeprefix(each), path) for path in self.facts for each in sections if path.startswith(each)
         )
 
     def parsed(self, parse: Callable[[str], T | None], *paths: str) -> T | None:
         self.asked.update(paths)
         for path in paths:
-            if (value := self._facts.get(path)) is not None:
+            if (value := self.facts.get(path)) is not None:
                 if (found := parse(value)) is not None:
                     return found
                 if not is_none(value):
                     self.unread[path] = value
         return None
+
+
+HOST_FACTS: Final[Mapping[str, str]] = WORDS["host"]
+"""Attribute of `SmiReport` by label."""
+_NEWER: Final = frozenset({"kmd version", "cuda umd version"})  # of driver 610 and later, next to the older labels
+
+
+@dataclass(slots=True)
+class SmiReport:
+    """One output of nvidia-smi; "" for what isn't printed."""
+
+    kind: str  # the command that printed it, for display
+    timestamp: str = ""
+    driver: str = ""
+    cuda: str = ""
+    attached: str = ""
+    gpus: list[RawGpu] = field(default_factory=list)
+    by_key: dict[str, RawGpu] = field(default_factory=dict)  # the GPUs that were added with `gpu_at`
+    is_whole: bool = False  # whether it is complete, so that a GPU missing from it is missing from the host
+    unread: list[str] = field(default_factory=list)  # lines that should be a GPU or a fact but could not be parsed
+
+    def note(self, label: str, value: str) -> None:
+        """Add a host-level fact, printed before the first GPU."""
+        label = label.replace("_", " ")
+        if (attribute := HOST_FACTS.get(label)) is not None and (label in _NEWER or not getattr(self, attribute)):
+            setattr(self, attribute, value)
+
+    def add_gpu(self, bus_id: str = "", index: str = "") -> RawGpu:
+        gpu = RawGpu(bus_id, index)
+        if len(self.gpus) < MOST_GPUS:
+            self.gpus.append(gpu)
+        return gpu
+
+    def gpu_at(self, key: str, bus_id: str = "", index: str = "") -> RawGpu:
+        if key not in self.by_key and len(self.by_key) < MOST_GPUS:
+            self.by_key[key] = self.add_gpu(bus_id, index)
+        return self.by_key.get(key) or RawGpu(bus_id, index)
+
+    def miss(self, line: str) -> None:
+        if len(self.unread) < _MOST_UNREAD:
+            self.unread.append(line.strip()[:LONGEST_VALUE])
+
+
+class SmiParser(ABC):
+    """Parses one output line by line; `KIND` is the command that prints it, for display."""
+
+    KIND: ClassVar[str]
+
+    def __init__(self, before: str) -> None:
+        self.before = before  # the line above the output
+        self.report = SmiReport(self.KIND)
+        self.gpu: RawGpu | None = None  # of which the lines are
+
+    @abstractmethod
+    def starts(self, line: str) -> bool:
+        """Whether an output starts with this line, which is then consumed."""
+
+    @abstractmethod
+    def feed(self, line: str) -> bool:
+        """Whether this line belongs to the output."""

@@ -5,14 +5,12 @@ A fact has one name in text and in XML output where they differ only in the unde
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cache
 from pathlib import PurePosixPath
 from typing import Final
 
 from gpu_triage.cli.offline import smi_facts
-from gpu_triage.cli.offline.smi_facts import BYTES, CELSIUS, HERTZ, RATIO, SECONDS, WATTS, Facts, RawGpu, RawProcess
-from gpu_triage.cli.offline.smi_links import ADAPTER, MEMORY_IS_NODE, NUMA_NODE, P2P, PEER, Links, grouped, links_of
+from gpu_triage.cli.offline.smi_facts import BYTES, CELSIUS, HERTZ, RATIO, SECONDS, WATTS, RawGpu, RawProcess
+from gpu_triage.cli.offline.smi_links import ADAPTER, MEMORY_IS_NODE, NUMA_NODE, P2P, PEER, grouped, links_of
 from gpu_triage.documents.pcie_values import MOST_GENERATION, WIDTHS
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 from gpu_triage.driver.nvml.structs import VGPU_MODE
@@ -35,8 +33,7 @@ _RECOVERY: Final = {
     "reboot": modes.GPU_RECOVERY_ACTION.value_of("node reboot"),
     "drain p2p": modes.GPU_RECOVERY_ACTION.value_of("drain peer-to-peer work"),
 }
-_FABRIC_STATES: Final = {"not started": 1, "in progress": 2, "completed": fabric.FABRIC_JOINED, "not supported": 0}
-assert set(_FABRIC_STATES.values()) - {0} == set(fabric.GPU_FABRIC_STATE.states)  # noqa: S101 - checks constants at import
+_FABRIC_STATES: Final = {name: state for state, name in fabric.GPU_FABRIC_STATE.states.items()} | {"not supported": 0}
 _FABRIC_HEALTH: Final = {name: state for state, name in fabric.GPU_FABRIC_HEALTH.states.items()}
 _FABRIC_STATUSES: Final = {"success": True, "nvml_success": True} | dict.fromkeys(_WORDS["fabric-failures"], False)
 """NVML's result strings for joining the fabric, and whether each means success."""
@@ -51,77 +48,48 @@ _UUID: Final = re.compile(r"GPU-[\w-]{1,80}")
 _P_STATES: Final = {f"p{state}": state for state in range(16)}
 
 
-@dataclass(frozen=True, slots=True)
 class SmiGpu:
-    bus_id: str  # in sysfs notation; "" if unknown
-    error: str | None  # why it doesn't answer, as a value of gpu_error_info; None if it does
-    failed: tuple[str, ...]  # facts that the driver failed to read from a GPU that answers, in nvidia-smi's words
-    unread: tuple[str, ...]  # facts that could not be parsed, as ``label : value``
-    identity: identity.IdentityReading
-    limits: pcie.PcieLimitsReading
-    readings: tuple[object, ...]
-    processes: ProcessesReading
-    links: Links  # NVLinks by number
-    numa_node: int | None  # the NUMA node it is attached to; None if not printed
-    mig_pending: bool | None  # the MIG mode after the next reset; None if unknown or as now
-    # connections as printed by ``nvidia-smi topo``: to other GPUs by their index, and to adapters by their name
-    peers: Mapping[str, str]
-    adapters: Mapping[str, str]
-    p2p: Mapping[str, Mapping[str, str]]  # status of peer access, by the peer's index and the capability
-    width: int | None  # lanes of its PCIe link now
-    held_unknown: bool  # whether a throttle reason is active that the driver calls unknown
-    # utilization (0-1) and power (W) of each second, by dmon; empty if it took fewer samples than show how a GPU works
-    watched: tuple[tuple[float, float | None], ...]
+    """One GPU, in the exporter's readings; `with_names`: whether to keep the names of processes."""
+
+    def __init__(self, raw: RawGpu, *, with_names: bool = True) -> None:
+        self.bus_id = address_of(raw)  # in sysfs notation; "" if unknown
+        raw.parsed(uuid_of, *UUID)  # the roster has it; here, one in an unknown form is noticed
+        failed = tuple(path for path, value in raw.facts.items() if smi_facts.normalized(value) in smi_facts.FAILED)
+        self.error = _error(raw, failed)  # why it doesn't answer, as a value of gpu_error_info; None if it does
+        # facts that the driver failed to read from a GPU that answers, in nvidia-smi's words
+        self.failed = failed if self.error is None else ()
+        self.identity = _identity(raw)
+        self.limits = _pcie_limits(raw)
+        self.readings = tuple(_readings(raw))
+        self.processes, unread_processes = _processes(raw, with_names=with_names)
+        self.links = links_of(raw)  # NVLinks by number
+        self.numa_node = raw.count(NUMA_NODE)  # the NUMA node it is attached to; None if not printed
+        self.mig_pending = _mig_pending(raw)  # the MIG mode after the next reset; None if unknown or as now
+        # connections as printed by ``nvidia-smi topo``: to other GPUs by their index, and to adapters by their name
+        self.peers = {name: raw.facts[path] for name, path in raw.below(PEER)}
+        self.adapters = {name: raw.facts[path] for name, path in raw.below(ADAPTER)}
+        self.p2p = grouped(raw, P2P)  # status of peer access, by the peer's index and the capability
+        self.width = _pcie(raw).width  # lanes of its PCIe link now
+        # utilization (0-1) and power (W) of each second, by dmon; empty if its samples are too few to show how it works
+        self.watched = tuple(raw.samples) if len(raw.samples) >= _FEWEST_SAMPLES else ()
+        # facts that could not be parsed, as ``label : value``
+        unread = (f"{path.rpartition('/')[2]} : {value}" for path, value in raw.unread.items())
+        self.unread = (*unread, *unread_processes)
 
 
-def read_gpu(raw: RawGpu, *, with_names: bool = True) -> SmiGpu:
-    """Convert one GPU; `with_names`: whether to keep process names."""
-    facts = Facts(raw.facts)
-    bus_id = address_of(raw, facts)
-    facts.parsed(uuid_of, *UUID)  # the roster has it; here, one in an unknown form is noticed
-    failed = tuple(path for path, value in raw.facts.items() if smi_facts.normalized(value) in smi_facts.FAILED)
-    error = _error(raw, failed)
-    processes, unread_processes = _processes(raw, with_names=with_names)
-    return SmiGpu(
-        bus_id=bus_id,
-        error=error,
-        failed=failed if error is None else (),
-        identity=_identity(facts, bus_id),
-        limits=_pcie_limits(facts),
-        readings=tuple(_readings(facts)),
-        processes=processes,
-        unread=(*(f"{path.rpartition('/')[2]} : {value}" for path, value in facts.unread.items()), *unread_processes),
-        links=links_of(raw.facts),
-        numa_node=facts.count(NUMA_NODE),
-        mig_pending=_mig_pending(facts),
-        peers=_below(raw, PEER),
-        adapters=_below(raw, ADAPTER),
-        p2p=grouped(raw.facts, P2P),
-        width=_pcie(facts).width,
-        held_unknown=facts.flag(*(f"clocks {kind} reasons/unknown" for kind in ("event", "throttle"))) is True,
-        watched=tuple(raw.samples) if len(raw.samples) >= _FEWEST_SAMPLES else (),
-    )
-
-
-def _below(raw: RawGpu, prefix: str) -> dict[str, str]:
-    return {path.removeprefix(prefix): value for path, value in raw.facts.items() if path.startswith(prefix)}
-
-
-@cache
-def known_names() -> tuple[frozenset[str], frozenset[str]]:
+def known_names() -> tuple[set[str], tuple[str, ...]]:
     """The names looked up for any GPU, and the sections looked up as a whole."""
-    facts = Facts({})
-    address_of(RawGpu(""), facts)
-    _identity(facts, "")
-    _pcie_limits(facts)
-    tuple(_readings(facts))
-    return frozenset(facts.asked), frozenset(facts.sections)
+    gpu = RawGpu()
+    _identity(gpu)
+    _pcie_limits(gpu)
+    tuple(_readings(gpu))
+    return gpu.asked, tuple(gpu.sections)
 
 
-def address_of(raw: RawGpu, facts: Facts) -> str:
+def address_of(gpu: RawGpu) -> str:
     """A GPU's PCI address in sysfs notation; "" if not printed."""
-    bus_id = bus_id_of(raw.bus_id) or facts.parsed(bus_id_of, *_BUS_ID)
-    parts = [facts.text(path).lower().removeprefix("0x") for path in _ADDRESS]
+    bus_id = bus_id_of(gpu.bus_id) or gpu.parsed(bus_id_of, *_BUS_ID)
+    parts = [gpu.text(path).lower().removeprefix("0x") for path in _ADDRESS]
     return bus_id or (bus_id_of("{}:{}:{}.0".format(*parts)) if all(parts) else None) or ""
 
 
@@ -138,8 +106,8 @@ def uuid_of(text: str) -> str | None:
     return text if _UUID.fullmatch(text) else None
 
 
-def _error(raw: RawGpu, failed: tuple[str, ...]) -> str | None:
-    said = {smi_facts.normalized(value) for value in raw.facts.values()}
+def _error(gpu: RawGpu, failed: tuple[str, ...]) -> str | None:
+    said = {smi_facts.normalized(value) for value in gpu.facts.values()}
     if said & smi_facts.LOST:
         return "lost"
     if said & smi_facts.RESET_REQUIRED:
@@ -148,116 +116,108 @@ def _error(raw: RawGpu, failed: tuple[str, ...]) -> str | None:
     return "unknown" if is_silent else None
 
 
-def _identity(facts: Facts, bus_id: str) -> identity.IdentityReading:
+def _identity(gpu: RawGpu) -> identity.IdentityReading:
     return identity.IdentityReading(
-        name=facts.text("product name"),
-        pci_bus_id=bus_id,
-        serial=facts.text("serial number", "serial"),
-        architecture=facts.text("product architecture").lower().replace(" ", "_"),
-        compute_capability="",
-        vbios_version=facts.text("vbios version"),
-        board_part_number=facts.text("board part number"),
-        minor_number=facts.text("minor number"),
+        name=gpu.text("product name"),
+        pci_bus_id=address_of(gpu),
+        serial=gpu.text("serial number", "serial"),
+        architecture=gpu.text("product architecture").lower().replace(" ", "_"),
+        vbios_version=gpu.text("vbios version"),
+        board_part_number=gpu.text("board part number"),
+        minor_number=gpu.text("minor number"),
     )
 
 
 _LINK, _XML_LINK = "pci/gpu link info/", "pci/pci gpu link info/"
 
 
-def _generation(facts: Facts, label: str, tag: str, *alone: str) -> int | None:
+def _generation(gpu: RawGpu, label: str, tag: str, *alone: str) -> int | None:
     def parse(value: str) -> int | None:
-        found = smi_facts.count(value.lower().removeprefix("gen"))
+        found = smi_facts.count_of(value.lower().removeprefix("gen"))
         return found if found is not None and 1 <= found <= MOST_GENERATION else None
 
     name = f"pcie generation/{label}"
-    return facts.parsed(parse, f"{_LINK}{name}", f"{_XML_LINK}pcie gen/{tag} link gen", name, *alone)
+    return gpu.parsed(parse, f"{_LINK}{name}", f"{_XML_LINK}pcie gen/{tag} link gen", name, *alone)
 
 
-def _width(facts: Facts, label: str, *alone: str) -> int | None:
+def _width(gpu: RawGpu, label: str, *alone: str) -> int | None:
     def parse(value: str) -> int | None:
-        return found if (found := smi_facts.count(value.removeprefix("x"))) in WIDTHS else None
+        return found if (found := smi_facts.count_of(value.removeprefix("x"))) in WIDTHS else None
 
     name = f"link width/{label}"
-    return facts.parsed(parse, f"{_LINK}{name}", f"{_XML_LINK}link widths/{label} link width", name, *alone)
+    return gpu.parsed(parse, f"{_LINK}{name}", f"{_XML_LINK}link widths/{label} link width", name, *alone)
 
 
-def _pcie(facts: Facts) -> pcie.PcieReading:
+def _pcie(gpu: RawGpu) -> pcie.PcieReading:
     return pcie.PcieReading(
-        generation=_generation(facts, "current", "current", "link generation"),
-        width=_width(facts, "current", "link width"),
-        generation_transitions=None,
-        width_transitions=None,
-        transmit_bytes=None,
-        receive_bytes=None,
-        replays=facts.count("pci/replays since reset", "pci/replay counter"),
+        generation=_generation(gpu, "current", "current", "link generation"),
+        width=_width(gpu, "current", "link width"),
+        replays=gpu.count("pci/replays since reset", "pci/replay counter"),
     )
 
 
-def _pcie_limits(facts: Facts) -> pcie.PcieLimitsReading:
+def _pcie_limits(gpu: RawGpu) -> pcie.PcieLimitsReading:
     return pcie.PcieLimitsReading(
-        device_generation=_generation(facts, "device max", "max device"),
-        device_width=None,
-        slot_generation=_generation(facts, "host max", "max host"),
-        slot_width=None,
-        system_generation=_generation(facts, "max", "max"),
-        system_width=_width(facts, "max"),
-        slot_hidden=_virtualization(facts) in modes.IN_VIRTUAL_MACHINES,
+        device_generation=_generation(gpu, "device max", "max device"),
+        slot_generation=_generation(gpu, "host max", "max host"),
+        system_generation=_generation(gpu, "max", "max"),
+        system_width=_width(gpu, "max"),
+        slot_hidden=_virtualization(gpu) in modes.IN_VIRTUAL_MACHINES,
     )
 
 
-def _readings(facts: Facts) -> Iterator[object]:
+def _readings(gpu: RawGpu) -> Iterator[object]:
     def share(what: str) -> float | None:
-        return facts.within(0, 1, RATIO, f"utilization/{what}", f"utilization/{what} util")
+        return gpu.within(0, 1, RATIO, f"utilization/{what}", f"utilization/{what} util")
 
     yield activity.ActivityReading(
         sm_utilization_ratio=share("gpu"),
         memory_utilization_ratio=share("memory"),
-        busy_seconds=None,
-        performance_state=facts.choice(_P_STATES, "performance state"),
+        performance_state=gpu.choice(_P_STATES, "performance state"),
     )
-    sessions = facts.count("encoder stats/active sessions", "encoder stats/session count")
+    sessions = gpu.count("encoder stats/active sessions", "encoder stats/session count")
     yield activity.MediaReading(share("encoder"), share("decoder"), sessions)
-    yield _throttle(facts)
-    yield _power(facts)
-    yield _thermal(facts)
-    yield _limits(facts)
-    yield power.ClocksReading(_clocks(facts, "clocks"))
-    yield power.ClockTargetsReading(_clocks(facts, "applications clocks", least=1.0))
-    yield _memory(facts)
-    yield ecc.EccReading(_errors(facts, "volatile"), _errors(facts, "aggregate"))
-    yield _memory_repair(facts)
+    yield _throttle(gpu)
+    yield _power(gpu)
+    yield _thermal(gpu)
+    yield _limits(gpu)
+    yield power.ClocksReading(_clocks(gpu, "clocks"))
+    yield power.ClockTargetsReading(_clocks(gpu, "applications clocks", least=1.0))
+    yield _memory(gpu)
+    yield ecc.EccReading(_errors(gpu, "volatile"), _errors(gpu, "aggregate"))
+    yield _memory_repair(gpu)
     yield modes.ModesReading(
-        persistence=facts.flag("persistence mode"),
-        mig=facts.flag("mig mode/current", "mig mode/current mig"),
-        compute=facts.choice(_COMPUTE_MODES, "compute mode"),
-        virtualization=_virtualization(facts),
-        memory_os_managed=facts.choice({"yes": True, "no": False}, MEMORY_IS_NODE),
+        persistence=gpu.flag("persistence mode"),
+        mig=gpu.flag("mig mode/current", "mig mode/current mig"),
+        compute=gpu.choice(_COMPUTE_MODES, "compute mode"),
+        virtualization=_virtualization(gpu),
+        memory_os_managed=gpu.choice({"yes": True, "no": False}, MEMORY_IS_NODE),
     )
-    yield modes.RecoveryReading(_recovery(facts))
-    yield _fabric(facts)
-    yield _license(facts)
-    yield _pcie(facts)
+    yield modes.RecoveryReading(_recovery(gpu))
+    yield _fabric(gpu)
+    yield _license(gpu)
+    yield _pcie(gpu)
 
 
-def _mig_pending(facts: Facts) -> bool | None:
-    now, then = (facts.flag(f"mig mode/{when}", f"mig mode/{when} mig") for when in ("current", "pending"))
+def _mig_pending(gpu: RawGpu) -> bool | None:
+    now, then = (gpu.flag(f"mig mode/{when}", f"mig mode/{when} mig") for when in ("current", "pending"))
     return None if now is None or then == now else then
 
 
-def _recovery(facts: Facts) -> int | None:
-    action = facts.choice(_RECOVERY, "gpu recovery action")
+def _recovery(gpu: RawGpu) -> int | None:
+    action = gpu.choice(_RECOVERY, "gpu recovery action")
     # Drivers 530 to 565 report this in two flags.
-    if action is None and facts.flag("gpu reset status/reset required"):
+    if action is None and gpu.flag("gpu reset status/reset required"):
         return _RECOVERY["reset"]
-    if action is None and facts.flag("gpu reset status/drain and reset recommended"):
+    if action is None and gpu.flag("gpu reset status/drain and reset recommended"):
         return modes.DRAIN_AND_RESET
     return action
 
 
-def _fabric(facts: Facts) -> fabric.FabricReading:
-    state = facts.choice(_FABRIC_STATES, "fabric/state") or None
-    health = facts.choice(_FABRIC_HEALTH, "fabric/health/summary")
-    if facts.choice(_FABRIC_STATUSES, "fabric/status") is False and state == fabric.FABRIC_JOINED:
+def _fabric(gpu: RawGpu) -> fabric.FabricReading:
+    state = gpu.choice(_FABRIC_STATES, "fabric/state") or None
+    health = gpu.choice(_FABRIC_HEALTH, "fabric/health/summary")
+    if gpu.choice(_FABRIC_STATUSES, "fabric/status") is False and state == fabric.FABRIC_JOINED:
         health = fabric.FABRIC_UNHEALTHY
     return fabric.FabricReading(state, health if state is not None else None)
 
@@ -265,7 +225,7 @@ def _fabric(facts: Facts) -> fabric.FabricReading:
 REASONS_OF_CLOCKS: Final[Mapping[str, tuple[str, str]]] = _WORDS["clock-reasons"]
 
 
-def _throttle(facts: Facts) -> throttle.ThrottleReading:
+def _throttle(gpu: RawGpu) -> throttle.ThrottleReading:
     """Active throttle reasons, and how long each has been active if the driver counts that."""
     active: dict[str, bool | None] = {}
     for reason, (label, tag) in REASONS_OF_CLOCKS.items():
@@ -274,93 +234,92 @@ def _throttle(facts: Facts) -> throttle.ThrottleReading:
         paths = [f"clocks {kind} reasons/{name}" for kind in kinds for name in (label, label.rpartition("/")[2])]
         # With grep, the heading is missing.
         paths += [label, label.rpartition("/")[2]] if label.startswith(("hw ", "sw ")) else []
-        active[reason] = facts.flag(*paths, *(f"clocks {kind} reasons/clocks {kind} reason {tag}" for kind in kinds))
+        active[reason] = gpu.flag(*paths, *(f"clocks {kind} reasons/clocks {kind} reason {tag}" for kind in kinds))
     if active["sw_power_cap"] is None:
         # What grep leaves, or a query of some reasons, does not show that none is active.
         active = {reason: is_active for reason, is_active in active.items() if is_active}
     seconds: dict[str, float] = {}
-    for name, path in facts.below("clocks event reasons counters/", "clocks throttle reasons counters/"):
+    for name, path in gpu.below("clocks event reasons counters/", "clocks throttle reasons counters/"):
         counter = next((reason for stem, reason in _WORDS["clock-reason-counters"].items() if stem in name), None)
-        counted = None if counter is None else facts.within(0.0, 1e10, SECONDS, path)
+        counted = None if counter is None else gpu.within(0.0, 1e10, SECONDS, path)
         if counter is not None and counted is not None:
             seconds[counter] = counted
     return throttle.ThrottleReading(known(active) or None, seconds)
 
 
-def _watts(facts: Facts, *labels: str) -> float | None:
+def _watts(gpu: RawGpu, *labels: str) -> float | None:
     """The first of these: their section was renamed once, and driver 610 moved the limits to a subsection."""
     sections = ("gpu power readings", "gpu power readings/gpu ceiling power limit", "power readings")
-    return facts.within(0.01, 1e5, WATTS, *(f"{section}/{label}" for label in labels for section in sections))
+    return gpu.within(0.01, 1e5, WATTS, *(f"{section}/{label}" for label in labels for section in sections))
 
 
-def _power(facts: Facts) -> power.PowerReading:
+def _power(gpu: RawGpu) -> power.PowerReading:
     drawn = ("instantaneous power draw", "instant power draw")
-    limit_watts = _watts(facts, "current power limit", "enforced power limit", "power limit")
+    limit_watts = _watts(gpu, "current power limit", "enforced power limit", "power limit")
     return power.PowerReading(
-        _watts(facts, *drawn, "power draw", "average power draw"),
+        _watts(gpu, *drawn, "power draw", "average power draw"),
         limit_watts,
-        energy_joules=None,
-        requested_limit_watts=power.other_limit(_watts(facts, "requested power limit"), limit_watts),
-        module_watts=facts.within(0.01, 1e5, WATTS, *(f"module power readings/{label}" for label in drawn)),
-        module_limit_watts=facts.within(0.01, 1e5, WATTS, "module power readings/current power limit"),
+        requested_limit_watts=power.other_limit(_watts(gpu, "requested power limit"), limit_watts),
+        module_watts=gpu.within(0.01, 1e5, WATTS, *(f"module power readings/{label}" for label in drawn)),
+        module_limit_watts=gpu.within(0.01, 1e5, WATTS, "module power readings/current power limit"),
     )
 
 
-def _thermal(facts: Facts) -> power.ThermalReading:
+def _thermal(gpu: RawGpu) -> power.ThermalReading:
     def celsius(low: float, *names: str) -> float | None:
-        return facts.within(low, 200, CELSIUS, *(f"temperature/{name}" for name in names))
+        return gpu.within(low, 200, CELSIUS, *(f"temperature/{name}" for name in names))
 
     return power.ThermalReading(
         gpu_celsius=celsius(-100, "gpu current temp", "gpu temp"),
         memory_celsius=celsius(1, "memory current temp", "memory temp"),
         # The second is that of driver 610 and later.
         margin_celsius=celsius(-200, "gpu t.limit temp", "gpu current t.limit temp", "gpu temp tlimit"),
-        fan_ratios=known({"0": facts.within(0, 2, RATIO, "fan speed")}),
+        fan_ratios=known({"0": gpu.within(0, 2, RATIO, "fan speed")}),
     )
 
 
-def _limits(facts: Facts) -> power.LimitsReading:
+def _limits(gpu: RawGpu) -> power.LimitsReading:
     celsius, margins = {}, {}
     for name, (label, tag) in _WORDS["temperature-thresholds"].items():
         of_threshold = f"temperature/{label} temp", f"temperature/gpu temp {tag} threshold"
         of_margin = f"temperature/{label} t.limit temp", f"temperature/gpu temp {tag} tlimit threshold"
-        celsius[name] = facts.within(20, 200, CELSIUS, *of_threshold)
-        margins[name] = facts.within(-100, 100, CELSIUS, *of_margin)
+        celsius[name] = gpu.within(20, 200, CELSIUS, *of_threshold)
+        margins[name] = gpu.within(-100, 100, CELSIUS, *of_margin)
     return power.LimitsReading(
-        clock_max_hertz=_clocks(facts, "max clocks", least=1.0),
-        clock_default_hertz=_clocks(facts, "default applications clocks", least=1.0),
-        power_default_watts=_watts(facts, "default power limit"),
-        power_min_watts=_watts(facts, "min power limit"),
-        power_max_watts=_watts(facts, "max power limit"),
+        clock_max_hertz=_clocks(gpu, "max clocks", least=1.0),
+        clock_default_hertz=_clocks(gpu, "default applications clocks", least=1.0),
+        power_default_watts=_watts(gpu, "default power limit"),
+        power_min_watts=_watts(gpu, "min power limit"),
+        power_max_watts=_watts(gpu, "max power limit"),
         threshold_celsius=known(celsius),
         margin_threshold_celsius=known(margins),
     )
 
 
-def _clocks(facts: Facts, section: str, least: float = 0.0) -> dict[str, float]:
+def _clocks(gpu: RawGpu, section: str, least: float = 0.0) -> dict[str, float]:
     """Frequency in hertz by clock; values below `least` mean unset."""
     tags = {"graphics": "graphics", "sm": "sm", "memory": "mem", "video": "video"}
     found = {
-        label: facts.within(0.0, 20e9, HERTZ, f"{section}/{label}", f"{section}/{tag} clock")
+        label: gpu.within(0.0, 20e9, HERTZ, f"{section}/{label}", f"{section}/{tag} clock")
         for label, tag in tags.items()
         if label != "video" or "applications" not in section
     }
     return {label: hertz for label, hertz in known(found).items() if hertz >= least}
 
 
-def _memory(facts: Facts) -> device_memory.DeviceMemoryReading:
+def _memory(gpu: RawGpu) -> device_memory.DeviceMemoryReading:
     parts = ("fb memory usage", ("total", "used", "free", "reserved")), ("bar1 memory usage", ("total", "used"))
     names = [f"{section}/{name}" for section, names in parts for name in names]
-    return device_memory.DeviceMemoryReading(*(facts.within(0, 2.0**50, BYTES, name) for name in names))
+    return device_memory.DeviceMemoryReading(*(gpu.within(0, 2.0**50, BYTES, name) for name in names))
 
 
-def _errors(facts: Facts, span: str) -> dict[str, float]:
+def _errors(gpu: RawGpu, span: str) -> dict[str, float]:
     """Errors by severity: the sum over all memories, or for drivers before Turing the printed total."""
     totals: dict[str, float] = {}
     parts: dict[str, float] = {}
-    for name, path in facts.below(f"ecc errors/{span}/"):
+    for name, path in gpu.below(f"ecc errors/{span}/"):
         severity = _severity(name)
-        if (counted := facts.count(path) if severity else None) is not None:
+        if (counted := gpu.count(path) if severity else None) is not None:
             # With a total, the memories below the same heading are part of it.
             sums = parts if name.startswith(_BITS) and not name.endswith("/total") else totals
             sums[severity] = sums.get(severity, 0.0) + counted
@@ -377,19 +336,19 @@ def _severity(name: str) -> str:
     return "corrected" if "correctable" in name or name.startswith("single bit") else ""
 
 
-def _memory_repair(facts: Facts) -> ecc.MemoryRepairReading:
+def _memory_repair(gpu: RawGpu) -> ecc.MemoryRepairReading:
     rows = {
-        "correctable": facts.count("remapped rows/correctable error", "remapped rows/remapped row corr"),
-        "uncorrectable": facts.count("remapped rows/uncorrectable error", "remapped rows/remapped row unc"),
+        "correctable": gpu.count("remapped rows/correctable error", "remapped rows/remapped row corr"),
+        "uncorrectable": gpu.count("remapped rows/uncorrectable error", "remapped rows/remapped row unc"),
     }
     pages = {
-        "single_bit": facts.count(
+        "single_bit": gpu.count(
             "retired pages/single bit ecc", "retired pages/multiple single bit retirement/retired count"
         ),
-        "double_bit": facts.count("retired pages/double bit ecc", "retired pages/double bit retirement/retired count"),
+        "double_bit": gpu.count("retired pages/double bit ecc", "retired pages/double bit retirement/retired count"),
     }
     banks = {
-        name: facts.count(
+        name: gpu.count(
             f"remapped rows/bank remap availability histogram/{name}",
             f"remapped rows/row remapper histogram/row remapper histogram {name}",
         )
@@ -397,17 +356,17 @@ def _memory_repair(facts: Facts) -> ecc.MemoryRepairReading:
     }
     pending_pages = ("pending page blacklist", "pending", "pending blacklist", "pending retirement")
     return ecc.MemoryRepairReading(
-        ecc_mode=facts.flag("ecc mode/current", "ecc mode/current ecc"),
-        ecc_mode_pending=facts.flag("ecc mode/pending", "ecc mode/pending ecc"),
-        sram_threshold_exceeded=facts.flag("ecc errors/aggregate/sram threshold exceeded"),
+        ecc_mode=gpu.flag("ecc mode/current", "ecc mode/current ecc"),
+        ecc_mode_pending=gpu.flag("ecc mode/pending", "ecc mode/pending ecc"),
+        sram_threshold_exceeded=gpu.flag("ecc errors/aggregate/sram threshold exceeded"),
         retired_pages=known(pages),
-        retired_pages_pending=facts.flag(*(f"retired pages/{name}" for name in pending_pages)),
+        retired_pages_pending=gpu.flag(*(f"retired pages/{name}" for name in pending_pages)),
         remapped_rows=known(rows),
-        row_remap_pending=facts.flag("remapped rows/pending", "remapped rows/remapped row pending"),
-        row_remap_failure=facts.flag("remapped rows/remapping failure occurred", "remapped rows/remapped row failure"),
+        row_remap_pending=gpu.flag("remapped rows/pending", "remapped rows/remapped row pending"),
+        row_remap_failure=gpu.flag("remapped rows/remapping failure occurred", "remapped rows/remapped row failure"),
         row_remap_banks=known(banks),
-        repair_pending=known({part: facts.flag(f"ecc errors/{part} repair pending") for part in ecc.REPAIRED_PARTS}),
-        memory_unrepairable=facts.flag("ecc errors/unrepairable memory"),
+        repair_pending=known({part: gpu.flag(f"ecc errors/{part} repair pending") for part in ecc.REPAIRED_PARTS}),
+        memory_unrepairable=gpu.flag("ecc errors/unrepairable memory"),
     )
 
 
@@ -420,17 +379,17 @@ _VIRTUALIZATION: Final = dict(zip(("none", "pass-through", "vgpu", "host vgpu", 
 """NVML's modes, which count up in this order."""
 
 
-def _virtualization(facts: Facts) -> int | None:
-    return facts.choice(_VIRTUALIZATION, "gpu virtualization mode/virtualization mode")
+def _virtualization(gpu: RawGpu) -> int | None:
+    return gpu.choice(_VIRTUALIZATION, "gpu virtualization mode/virtualization mode")
 
 
-def _license(facts: Facts) -> modes.VgpuLicenseReading:
+def _license(gpu: RawGpu) -> modes.VgpuLicenseReading:
     """The vGPU license; a GPU passed through as a whole needs none to run at full speed."""
     sections = ("vgpu software licensed product", "grid licensed product")
-    status = facts.parsed(_license_state, *(f"{section}/license status" for section in sections))
+    status = gpu.parsed(_license_state, *(f"{section}/license status" for section in sections))
     names = ("product name", "licensed product name")
-    product = facts.text(*(f"{section}/{name}" for name in names for section in sections))
-    is_vgpu = _virtualization(facts) in (None, VGPU_MODE)
+    product = gpu.text(*(f"{section}/{name}" for name in names for section in sections))
+    is_vgpu = _virtualization(gpu) in (None, VGPU_MODE)
     return modes.VgpuLicenseReading({product: status} if status is not None and is_vgpu else {})
 
 
@@ -465,7 +424,7 @@ def _processes(raw: RawGpu, *, with_names: bool) -> tuple[ProcessesReading, tupl
 
 def _process(process: RawProcess, kind: str, *, with_names: bool) -> ProcessReading:
     # nvidia-smi prints the full command line of some processes, which may be private: keep only the program's name.
-    name = PurePosixPath(smi_facts.text(process.name).split(" ")[0].replace("\\", "/")).name if with_names else ""
+    name = PurePosixPath(smi_facts.text_of(process.name).split(" ")[0].replace("\\", "/")).name if with_names else ""
     facts = ProcessFacts(name, "", None, Owner("", "", "")) if name else None
     return ProcessReading(
         pid=int(process.pid[:9]),

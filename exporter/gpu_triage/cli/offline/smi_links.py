@@ -1,12 +1,10 @@
 """Parsers for how GPUs are connected: ``nvidia-smi -L``, ``nvidia-smi nvlink`` and ``nvidia-smi topo -m``."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from gpu_triage.cli.offline.smi_facts import RawGpu, SmiReport
+from gpu_triage.cli.offline.smi_facts import RawGpu, SmiParser
 from gpu_triage.read.gpu.nvlink import CRC, RECOVERY, REPLAY, LinkReading, NvlinkReading
 from gpu_triage.read.gpu.topology import CAPABILITIES, P2P_STATUSES
 
@@ -27,22 +25,19 @@ ALL_LINKS: Final = -1
 UP: Final = "up"
 
 
-class NvlinkParser:
-    """Parses one or more of these outputs in sequence, line by line."""
+class NvlinkParser(SmiParser):
+    """Parses one or more of these outputs in sequence."""
 
-    KIND: Final = "nvidia-smi nvlink"
+    KIND = "nvidia-smi nvlink"
 
-    def __init__(self) -> None:
-        self.report = SmiReport(LIST)
-        self._gpu: RawGpu | None = None
+    def __init__(self, before: str) -> None:
+        super().__init__(before)
+        self.report.kind = LIST
         self._reported: frozenset[str] = frozenset()
         self._named: tuple[str, str] | None = None
 
-    @classmethod
-    def starting(cls, line: str, _before: str) -> NvlinkParser | None:
-        parser = cls()
-        is_named = any(each in line for each in ("UUID: GPU-", ": NVIDIA ", ": Tesla "))
-        return parser if is_named and parser._name(line) else None
+    def starts(self, line: str) -> bool:
+        return any(each in line for each in ("UUID: GPU-", ": NVIDIA ", ": Tesla ")) and self._name(line)
 
     def feed(self, line: str) -> bool:
         text = line.strip()
@@ -51,22 +46,22 @@ class NvlinkParser:
         if (link := _LINK.match(text)) is not None:
             self._note(int(link[1]), link[2])
             return True
-        if self._gpu is not None and "all links are inactive" in text.lower():
-            self._gpu.note(f"{_PREFIX}{ALL_LINKS}/{UP}", "No")
+        if self.gpu is not None and "all links are inactive" in text.lower():
+            self.gpu.note(f"{_PREFIX}{ALL_LINKS}/{UP}", "No")
         return text.lower().removeprefix("nvml:").lstrip().startswith((*_NOTES, "unable to retrieve nvlink"))
 
     def _name(self, line: str) -> bool:
         if (found := _GPU.match(line)) is None:
             return False
         index, name, uuid = found.groups()
-        self._gpu = self.report.by_key.get(index)
-        if self._gpu is None and uuid is not None:
-            self._gpu = self.report.gpu_at(index, index=index)
-            self._gpu.note("product name", name)
-            self._gpu.note("gpu uuid", uuid)
+        self.gpu = self.report.by_key.get(index)
+        if self.gpu is None and uuid is not None:
+            self.gpu = self.report.gpu_at(index, index=index)
+            self.gpu.note("product name", name)
+            self.gpu.note("gpu uuid", uuid)
         # Without a UUID, only the link lines that follow distinguish a GPU from ordinary text.
-        self._named = None if self._gpu is not None else (index, name)
-        self._reported = frozenset(self._gpu.facts if self._gpu is not None else ())
+        self._named = None if self.gpu is not None else (index, name)
+        self._reported = frozenset(self.gpu.facts if self.gpu is not None else ())
         return True
 
     def _note(self, link: int, said: str) -> None:
@@ -74,11 +69,11 @@ class NvlinkParser:
         if link >= _MOST_LINKS or (state is None and errors is None):
             return
         self.report.kind = self.KIND
-        if self._gpu is None and self._named is not None:
+        if self.gpu is None and self._named is not None:
             index, name = self._named
-            self._gpu = self.report.gpu_at(index, index=index)
-            self._gpu.note("product name", name)
-        gpu, path = self._gpu, f"{_PREFIX}{link}/{UP if errors is None else _KINDS[errors[1]]}"
+            self.gpu = self.report.gpu_at(index, index=index)
+            self.gpu.note("product name", name)
+        gpu, path = self.gpu, f"{_PREFIX}{link}/{UP if errors is None else _KINDS[errors[1]]}"
         # The first value for a link wins: later commands list the same links with other data.
         if gpu is None or path in self._reported:
             return
@@ -92,18 +87,17 @@ class NvlinkParser:
 Links = Mapping[int, LinkReading]  # by link number; None and absent errors were not printed
 
 
-def grouped(facts: Mapping[str, str], prefix: str) -> dict[str, dict[str, str]]:
+def grouped(gpu: RawGpu, prefix: str) -> dict[str, dict[str, str]]:
     """The facts below a prefix, by the first part of their name and the rest."""
     found: dict[str, dict[str, str]] = {}
-    for path, value in facts.items():
-        if path.startswith(prefix):
-            first, _, rest = path.removeprefix(prefix).partition("/")
-            found.setdefault(first, {})[rest] = value
+    for name, path in gpu.below(prefix):
+        first, _, rest = name.partition("/")
+        found.setdefault(first, {})[rest] = gpu.facts[path]
     return found
 
 
-def links_of(facts: Mapping[str, str]) -> Links:
-    found = {int(number): said for number, said in grouped(facts, _PREFIX).items()}
+def links_of(gpu: RawGpu) -> Links:
+    found = {int(number): said for number, said in grouped(gpu, _PREFIX).items()}
     # The values of an earlier output come last.
     is_none = next(iter(found), None) == ALL_LINKS
     found = {number: said for number, said in found.items() if (number == ALL_LINKS) == is_none}
@@ -153,30 +147,26 @@ NUMA_NODE: Final = "topology/numa node"
 MEMORY_IS_NODE: Final = "topology/memory is a numa node"
 
 
-class SmiTopologyParser:
+class SmiTopologyParser(SmiParser):
     """Parses one matrix; the terminal may have wrapped its lines."""
 
-    KIND: Final = "nvidia-smi topo -m"
+    KIND = "nvidia-smi topo -m"
 
-    def __init__(self) -> None:
-        self.report = SmiReport(self.KIND)
+    def __init__(self, before: str) -> None:
+        super().__init__(before)
         self._columns: list[str] = []
         self._after: list[str] = []
         self._row: list[str] = []
-        self._gpu: RawGpu | None = None
         self._capability = "read"
 
-    @classmethod
-    def starting(cls, line: str, before: str) -> SmiTopologyParser | None:
-        """A parser of the matrix that this line heads; `before`: the command."""
+    def starts(self, line: str) -> bool:
         words = line.split()
         if len(words) < 2 or words[0] != "GPU0" or not (_DEVICE.fullmatch(words[1]) or words[1] == "CPU"):  # noqa: PLR2004
-            return None
-        parser = cls()
-        if found := _P2P_COMMAND.search(before):
-            parser._capability = _CAPABILITIES[found[1]]
-        parser._head(words)
-        return parser
+            return False
+        if found := _P2P_COMMAND.search(self.before):
+            self._capability = _CAPABILITIES[found[1]]
+        self._head(words)
+        return True
 
     def feed(self, line: str) -> bool:
         words = line.split()
@@ -185,7 +175,7 @@ class SmiTopologyParser:
         if _DEVICE.fullmatch(words[0]) and len(words) > 1 and _LEVEL.fullmatch(words[1]):
             gpu = _GPU_COLUMN.fullmatch(words[0])
             # NIC rows only repeat what the GPU rows contain.
-            self._gpu = None if gpu is None else self.report.add_gpu(index=gpu[1])
+            self.gpu = None if gpu is None else self.report.add_gpu(index=gpu[1])
             self._row = words[1:]
         elif not self.report.gpus and all(_DEVICE.fullmatch(word) or word in _AFTER_LEVELS for word in words):
             self._head(words)
@@ -195,8 +185,8 @@ class SmiTopologyParser:
             self._row += words
         else:
             return False
-        if self._gpu is not None and len(self._row) >= len(self._columns):
-            self._note(self._gpu)
+        if self.gpu is not None and len(self._row) >= len(self._columns):
+            self._note(self.gpu)
         return True
 
     def _head(self, words: list[str]) -> None:

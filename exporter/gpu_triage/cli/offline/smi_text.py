@@ -1,22 +1,31 @@
 """Parsers for the whole output of ``nvidia-smi -q``: as text, in extracts (``-d``), as pasted, and as XML."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
-from collections.abc import Mapping
-from functools import cache
 from html import unescape
-from typing import Final, NamedTuple
+from typing import Final
 
 from gpu_triage.cli.offline.lines import command_of
-from gpu_triage.cli.offline.smi_facts import HOST_FACTS, LONGEST_VALUE, WORDS, RawGpu, RawProcess, SmiReport
+from gpu_triage.cli.offline.smi_facts import HOST_FACTS, LONGEST_VALUE, WORDS, RawGpu, RawProcess, SmiParser
 from gpu_triage.cli.offline.smi_gpu import known_names
 
 Path = tuple[str, ...]
 
 _DEEPEST: Final = 8  # deeper than in any output
 PROCESSES: Final = ("processes",)
+
+_NAMES, _OPEN_SECTIONS = known_names()
+_WHOLE: Final = {
+    *(tuple(name.rstrip("/").split("/")) for name in (*_NAMES, *_OPEN_SECTIONS)),
+    PROCESSES,
+    *((*PROCESSES, label) for label in ("process id", "type", "name", "used gpu memory")),
+}
+_KNOWN: Final = frozenset(path[:end] for path in _WHOLE for end in range(1, len(path) + 1))
+_ALSO_ELSEWHERE: Final = frozenset({"aggregate", "free", "reserved"})
+"""Labels that also occur in sections that are not read: BAR1 memory has a free part, too."""
+_ENDS_OF_PATHS: Final = Counter(path[-1] for path in _KNOWN)
+_ALONE: Final = {path[-1]: path for path in _WHOLE if _ENDS_OF_PATHS[path[-1]] == 1 and path[-1] not in _ALSO_ELSEWHERE}
+"""The path of each label that only one section has."""
 
 
 class Layout:
@@ -39,56 +48,31 @@ class Layout:
             path = self._without_indentation(label, is_section=is_section)
         if is_section:
             self._context = path
-        elif len(path) > 1 or _is_known(path):
+        elif len(path) > 1 or path in _KNOWN:
             self._context = path[:-1]
         return path
 
     def belongs(self, label: str, *, is_section: bool) -> bool:
         """Whether an unindented label belongs to this GPU and lost its indentation."""
-        return _is_known((label,)) or len(self._without_indentation(label, is_section=is_section)) > 1
+        return (label,) in _KNOWN or len(self._without_indentation(label, is_section=is_section)) > 1
 
     def _without_indentation(self, label: str, *, is_section: bool) -> Path:
         bases = [self._context[:end] for end in range(len(self._context), 0, -1)]
         for base in (*bases, ()):
-            if _is_known((*base, label)):
+            if (*base, label) in _KNOWN:
                 return (*base, label)
         for base in bases:
             # In sections that accept any name, such as "Volatile", a new section ends the previous sibling.
-            section, known = "/".join(base) + "/", _known().open_sections
-            if section in known or (not is_section and section.startswith(known)):
+            section = "/".join(base) + "/"
+            if section in _OPEN_SECTIONS or (not is_section and section.startswith(_OPEN_SECTIONS)):
                 return (*base, label)
-        return _known().alone.get(label, (label,)) if self._is_flat and not is_section else (label,)
-
-
-_ALSO_ELSEWHERE: Final = frozenset({"aggregate", "free", "reserved"})
-"""Labels that also occur in sections that are not read: BAR1 memory has a free part, too."""
-
-
-class _Known(NamedTuple):
-    paths: frozenset[Path]
-    open_sections: tuple[str, ...]
-    alone: Mapping[str, Path]  # that of each label that only one section has
-
-
-@cache
-def _known() -> _Known:
-    names, sections = known_names()
-    whole = {tuple(name.rstrip("/").split("/")) for name in (*names, *sections)}
-    whole |= {PROCESSES, *((*PROCESSES, label) for label in ("process id", "type", "name", "used gpu memory"))}
-    paths = frozenset(path[:end] for path in whole for end in range(1, len(path) + 1))
-    ends = Counter(path[-1] for path in paths)
-    alone = {path[-1]: path for path in whole if ends[path[-1]] == 1 and path[-1] not in _ALSO_ELSEWHERE}
-    return _Known(paths, tuple(sections), alone)
-
-
-def _is_known(path: Path) -> bool:
-    return path in _known().paths
+        return _ALONE.get(label, (label,)) if self._is_flat and not is_section else (label,)
 
 
 def _is_reason(text: str) -> bool:
     """Whether a line is a throttle reason, of which grep has removed the heading."""
     label = _parts(text)[0]
-    return label.endswith((" slowdown", " power cap")) and _is_known((label,))
+    return label.endswith((" slowdown", " power cap")) and (label,) in _KNOWN
 
 
 _MOST_FOREIGN: Final = 400
@@ -104,39 +88,35 @@ _ENDS: Final = ("____", "####", "+---", "<?xml", "<nvidia_smi_log", "*** ", "```
 _HEADLESS: Final = frozenset(WORDS["headless"])
 
 
-class SmiTextParser:
-    KIND: Final = "nvidia-smi -q"
+class SmiTextParser(SmiParser):
+    KIND = "nvidia-smi -q"
 
-    def __init__(self) -> None:
-        self.report = SmiReport(self.KIND)
+    def __init__(self, before: str) -> None:
+        super().__init__(before)
         self._margin = 0
-        self._gpu: RawGpu | None = None
         self._layout = Layout()
         self._foreign = 0
         self._is_headless = False
         self._is_flat = False
 
-    @classmethod
-    def starting(cls, line: str, _before: str) -> SmiTextParser | None:
+    def starts(self, line: str) -> bool:
         text = line.strip()
         is_section = len(text) < LONGEST_SECTION and text.lower() in _HEADLESS
         # An output that begins in the middle of a GPU, after its address.
-        if line[:4] == "    " and _FACT.match(text) and (_parts(text)[0] in _known().alone or _is_reason(text)):
+        if line[:4] == "    " and _FACT.match(text) and (_parts(text)[0] in _ALONE or _is_reason(text)):
             is_section = True
-        if not (_HEAD in text or is_section or _GPU.match(text)):
-            return None
-        parser = cls()
-        parser._margin = _indent(line.expandtabs())
-        if _HEAD not in text:
-            parser.feed(line)
-        return parser
+        self._margin = _indent(line.expandtabs())
+        if is_section or _GPU.match(text):
+            self.feed(line)
+            return True
+        return _HEAD in text
 
     def feed(self, line: str) -> bool:
         if not line or line.isspace():
             return True
         line = line.expandtabs()
         text = line.strip()
-        if self._gpu is None and (text.lower() in _HEADLESS or _is_reason(text)):
+        if self.gpu is None and (text.lower() in _HEADLESS or _is_reason(text)):
             self._is_headless = self._is_flat = True
             self._begin(self.report.add_gpu())
         indent = 0 if self._is_headless else _indent(line) - self._margin
@@ -153,7 +133,7 @@ class SmiTextParser:
             self._begin(self.report.add_gpu(gpu[1]))
             return True
         label, colon, value = _parts(text)
-        if self._gpu is None and colon:
+        if self.gpu is None and colon:
             self.report.note(label, value[:LONGEST_VALUE])
         if label in HOST_FACTS or text == "--":  # which ``grep -A`` prints between fragments
             return True
@@ -162,10 +142,10 @@ class SmiTextParser:
         if _OTHER_GPU.match(text):
             # A GPU heading in an unknown format: the following lines don't belong to the previous GPU.
             self.report.miss(text)
-            self._begin(RawGpu(""))
+            self._begin(RawGpu())
             return True
-        if self._gpu is not None and self._is_fact(text, label, is_section=not colon):
-            if self._is_headless and _is_repeated(label, self._gpu):
+        if self.gpu is not None and self._is_fact(text, label, is_section=not colon):
+            if self._is_headless and _is_repeated(label, self.gpu):
                 self._begin(self.report.add_gpu())
             self._feed_fact(0, text)
             return True
@@ -182,31 +162,31 @@ class SmiTextParser:
         return self._is_flat and (not is_section or _SECTION.fullmatch(text) is not None)
 
     def _begin(self, gpu: RawGpu) -> None:
-        self._gpu, self._layout, self._foreign = gpu, Layout(), 0
+        self.gpu, self._layout, self._foreign = gpu, Layout(), 0
 
     def _feed_fact(self, indent: int, text: str) -> None:
         label, colon, value = _parts(text)
-        if self._gpu is None or not label:
+        if self.gpu is None or not label:
             return
         self._foreign = 0
         path = self._layout.path(indent, label, is_section=not colon)
         if path[:1] != PROCESSES:
             if colon:
-                self._gpu.note("/".join(path), value)
+                self.gpu.note("/".join(path), value)
         elif label == "process id":
-            self._gpu.lists_processes = True
-            self._gpu.add_process(RawProcess(pid=value))
+            self.gpu.lists_processes = True
+            self.gpu.add_process(RawProcess(pid=value))
         elif label == PROCESSES[0]:
             # Without a value or any entries, the list was truncated.
-            self._gpu.lists_processes = colon and value.lower() != "n/a"
-        elif self._gpu.processes:
-            self._gpu.processes[-1].describe(label, value)
+            self.gpu.lists_processes = colon and value.lower() != "n/a"
+        elif self.gpu.processes:
+            self.gpu.processes[-1].describe(label, value)
 
 
 def _is_repeated(label: str, gpu: RawGpu) -> bool:
     """Whether a GPU already has this fact or section, so that it belongs to the next one."""
     is_section = label in _HEADLESS and any(path.startswith(f"{label}/") for path in gpu.facts)
-    return is_section or (label in gpu.facts and _is_known((label,)))
+    return is_section or (label in gpu.facts and (label,) in _KNOWN)
 
 
 def _indent(line: str) -> int:
@@ -225,38 +205,28 @@ _DEEPEST_ELEMENT: Final = 12
 _SKIPPED: Final = frozenset({"supported_clocks", "accounted_processes", "mig_devices"})
 
 
-class SmiXmlParser:
-    """Parses one document line by line; attributes as in SmiTextParser."""
-
+class SmiXmlParser(SmiParser):
     START: Final = "<nvidia_smi_log"
-    KIND: Final = "nvidia-smi -q -x"
+    KIND = "nvidia-smi -q -x"
 
-    def __init__(self) -> None:
-        self.report = SmiReport(self.KIND)
-        self._gpu: RawGpu | None = None
+    def __init__(self, before: str) -> None:
+        super().__init__(before)
         self._path: list[str] = []
-        self._skips = False
-        self._ended = False
 
-    @classmethod
-    def starting(cls, line: str, _before: str) -> SmiXmlParser | None:
-        if cls.START not in line:
-            return None
-        parser = cls()
-        parser.feed(line)
-        return parser
+    def starts(self, line: str) -> bool:
+        return self.START in line and self.feed(line)
 
     def feed(self, line: str) -> bool:
-        if self._ended:
+        if self.report.is_whole:
             return False
         for token in _TOKEN.finditer(line):
             closes, tag, attributes, text = token.groups()
             if tag is None:
-                if text and not self._skips and self._path and not text.isspace():
+                if text and self._path and _SKIPPED.isdisjoint(self._path) and not text.isspace():
                     self._text(unescape(text.strip()[:LONGEST_VALUE]))
             elif closes:
                 if tag == "nvidia_smi_log":
-                    self._ended = self.report.is_whole = True
+                    self.report.is_whole = True
                     return True
                 self._close(tag)
             elif not attributes.endswith("/"):
@@ -266,34 +236,30 @@ class SmiXmlParser:
     def _open(self, tag: str, attributes: str) -> None:
         if tag == "gpu":
             bus_id = _ID.search(attributes)
-            self._gpu = self.report.add_gpu("" if bus_id is None else bus_id[1])
-            self._path, self._skips = [], False
-            return
-        if self._skips or tag == "nvidia_smi_log":
-            return
-        self._skips = tag in _SKIPPED
-        if len(self._path) < _DEEPEST_ELEMENT:
-            self._path.append(tag)
-        if self._gpu is not None and tag == "process_info":
-            self._gpu.add_process(RawProcess())
+            self.gpu = self.report.add_gpu("" if bus_id is None else bus_id[1])
+            self._path = []
+        elif tag != "nvidia_smi_log":
+            if len(self._path) < _DEEPEST_ELEMENT:
+                self._path.append(tag)
+            if self.gpu is not None and tag == "process_info":
+                self.gpu.add_process(RawProcess())
 
     def _close(self, tag: str) -> None:
         if tag == "gpu":
-            self._gpu, self._path, self._skips = None, [], False
+            self.gpu, self._path = None, []
         elif tag in self._path:
-            if self._gpu is not None and tag in ("process_info", "processes"):
+            if self.gpu is not None and tag in ("process_info", "processes"):
                 # Only set here, because a truncated list may or may not be empty.
-                self._gpu.lists_processes = True
+                self.gpu.lists_processes = True
             # Lines may be missing, so close any inner elements that are still open.
             while self._path.pop() != tag:
                 pass
-            self._skips = self._skips and tag not in _SKIPPED
 
     def _text(self, value: str) -> None:
-        if self._gpu is None:
+        if self.gpu is None:
             if len(self._path) == 1:
                 self.report.note(self._path[0], value)
         elif self._path[0] != "processes":
-            self._gpu.note("/".join(self._path).replace("_", " "), value)
-        elif self._gpu.processes:
-            self._gpu.processes[-1].describe(self._path[-1].replace("_", " "), value)
+            self.gpu.note("/".join(self._path).replace("_", " "), value)
+        elif self.gpu.processes:
+            self.gpu.processes[-1].describe(self._path[-1].replace("_", " "), value)

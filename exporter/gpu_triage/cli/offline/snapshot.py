@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 from gpu_triage.cli.offline.log_lines import date_time
 from gpu_triage.cli.offline.scan import Content, HostFacts
-from gpu_triage.cli.offline.smi_facts import Facts, RawGpu, SmiReport, version
-from gpu_triage.cli.offline.smi_gpu import UUID, SmiGpu, address_of, read_gpu, uuid_of
+from gpu_triage.cli.offline.smi_facts import RawGpu, SmiReport, version
+from gpu_triage.cli.offline.smi_gpu import UUID, SmiGpu, address_of, uuid_of
 from gpu_triage.errors import ConfigError
 from gpu_triage.read.metrics.contract import GpuLabels
 
@@ -116,8 +116,7 @@ def _display_name(key: str) -> str:
 
 
 def _names(gpu: RawGpu) -> _Names:
-    facts = Facts(gpu.facts)
-    return _Names(address_of(gpu, facts), facts.parsed(uuid_of, *UUID) or "", gpu.index)
+    return _Names(address_of(gpu), gpu.parsed(uuid_of, *UUID) or "", gpu.index)
 
 
 def _is_whole(report: SmiReport) -> bool:
@@ -193,13 +192,13 @@ class Snapshot:
     def complete(self, before: Snapshot | None, roster: GpuIndex, *, with_names: bool) -> None:
         """Read the GPUs, with the lasting facts that the snapshot before shows of them."""
         unnamed = [self.raw.pop(key) for key in [*self.raw] if roster.is_unassigned(key)]
-        self.unnamed = [read_gpu(gpu) for gpu in unnamed]
+        self.unnamed = [SmiGpu(gpu) for gpu in unnamed]
         if before is not None:
             self.driver, self.cuda = self.driver or before.driver, self.cuda or before.cuda
             for key in self.raw.keys() & before.raw.keys():
                 lasting = {path: value for path, value in before.raw[key].facts.items() if not _is_of_the_moment(path)}
                 _fill(self.raw[key].facts, lasting)
-        self.gpus = {key: read_gpu(gpu, with_names=with_names) for key, gpu in self.raw.items()}
+        self.gpus = {key: SmiGpu(gpu, with_names=with_names) for key, gpu in self.raw.items()}
         if before is not None and self.attached != len(self.raw):
             self.carried = {key: before.carried.get(key, before.at) for key in before.gpus if key not in self.raw}
             self.gpus |= {key: before.gpus[key] for key in self.carried}

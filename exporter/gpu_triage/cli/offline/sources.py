@@ -5,14 +5,13 @@ import stat
 import struct
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from gpu_triage.documents import stream as streams
-from gpu_triage.documents.stream import DAMAGED, Budget, Stream, TimeLimit
+from gpu_triage.documents.stream import DAMAGED, Budget, Member, Stream, TimeLimit
 from gpu_triage.errors import ConfigError
 
 STANDARD_INPUT: Final = "-"
@@ -31,22 +30,10 @@ _ZIP_ENTRY: Final = b"PK\x01\x02"
 _ZIP_LIST_BYTES: Final = 4 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class InputFile:
+class InputFile(NamedTuple):
     name: str  # for display
-    path: Path | None  # file path; None for standard input
-    size: int | None  # bytes on disk; None if unknown
-    modified_at: float | None  # Unix seconds; None if unknown
-
-    def open(self) -> AbstractContextManager[BinaryIO]:
-        return nullcontext(sys.stdin.buffer) if self.path is None else self.path.open("rb")
-
-
-class Document(NamedTuple):
-    """One text: a file or an archive member; it must be consumed before requesting the next one."""
-
-    name: str
-    stream: Stream
+    path: Path | None = None  # None for standard input, as `about`
+    about: os.stat_result | None = None
 
 
 def is_recording(path: Path) -> bool:
@@ -65,17 +52,14 @@ def is_recording(path: Path) -> bool:
 def sources(path: str) -> Iterator[InputFile]:
     """The files at a path; raises ConfigError if there is nothing to read."""
     if path == STANDARD_INPUT:
-        yield InputFile("standard input", None, None, None)
+        yield InputFile("standard input")
         return
     place = Path(path)
     try:
-        found = place.stat()
-        if stat.S_ISDIR(found.st_mode):
-            yield from _of_folder(place)
-            return
-        if stat.S_ISREG(found.st_mode):
+        about = place.stat()
+        if stat.S_ISREG(about.st_mode):
             place.open("rb").close()
-        yield InputFile(path, place, found.st_size or None, found.st_mtime)
+        yield from _of_folder(place) if stat.S_ISDIR(about.st_mode) else (InputFile(path, place, about),)
     except OSError as error:
         raise ConfigError(f"--from: {path}: {error.strerror or error}; name a file that can be read") from error
 
@@ -94,10 +78,10 @@ def _of_folder(folder: Path) -> Iterator[InputFile]:
             about = each.lstat()
             # Symlinks are skipped: in a sosreport they point to the same file again, or outside of it.
             if stat.S_ISREG(about.st_mode) and about.st_size and os.access(each, os.R_OK):
-                yield InputFile(str(each), each, about.st_size, about.st_mtime)
+                yield InputFile(str(each), each, about)
 
 
-def documents(source: InputFile, count: Callable[[int], None], time_limit: TimeLimit) -> Iterator[Document]:
+def documents(source: InputFile, count: Callable[[int], None], time_limit: TimeLimit) -> Iterator[Member]:
     """The texts in a file: itself, or its members if it is an archive; `count` is called with the bytes read."""
     budget = Budget(time_limit=time_limit)
 
@@ -105,41 +89,41 @@ def documents(source: InputFile, count: Callable[[int], None], time_limit: TimeL
         count(size)
         time_limit.check()
 
-    with source.open() as raw:
-        if source.path is not None and stat.S_ISREG(source.path.stat().st_mode) and zipfile.is_zipfile(source.path):
-            yield from _of_zip(source.name, source.path, count, budget)
-        else:
+    if source.path is None or source.about is None:
+        yield from _of_stream(source.name, streams.opened(sys.stdin.buffer.read, read), budget, _MOST_NESTED)
+    elif stat.S_ISREG(source.about.st_mode) and zipfile.is_zipfile(source.path):
+        yield from _of_archive(source.name, _zip_members(source.path, count, budget), budget, _MOST_NESTED)
+    else:
+        with source.path.open("rb") as raw:
             yield from _of_stream(source.name, streams.opened(raw.read, read), budget, _MOST_NESTED)
 
 
-def _of_stream(name: str, packed: Stream, budget: Budget, nested: int) -> Iterator[Document]:
+def _of_stream(name: str, packed: Stream, budget: Budget, nested: int) -> Iterator[Member]:
     stream = streams.unpacked(packed, budget)
-    if not nested or not streams.is_tar(stream.peek(streams.BLOCK_BYTES)):
-        yield Document(name, stream)
-        return
+    if nested and streams.is_tar(stream.peek(streams.BLOCK_BYTES)):
+        yield from _of_archive(name, streams.members(stream), budget, nested - 1)
+    else:
+        yield Member(name, stream)
+
+
+def _of_archive(name: str, members: Iterable[Member], budget: Budget, nested: int) -> Iterator[Member]:
     try:
-        for place, member in enumerate(streams.members(stream)):
+        for place, member in enumerate(members):
             if place >= _MOST_FILES:
                 raise ValueError(f"only the first {_MOST_FILES} files were read")
             if place < _FEW_FILES or _is_named_right(member.name):
-                yield from _of_stream(f"{name}: {member.name}", member.stream, budget, nested - 1)
-    except DAMAGED as error:
-        yield Document(name, Stream(damage=f"ends early: {error}"))
-
-
-def _of_zip(name: str, path: Path, count: Callable[[int], None], budget: Budget) -> Iterator[Document]:
-    try:
-        _check_directory(path)
-        with zipfile.ZipFile(path) as archive:
-            found = [each for each in archive.infolist() if each.file_size]
-            for member in found:
-                if len(found) <= _FEW_FILES or _is_named_right(member.filename):
-                    full_name = f"{name}: {member.filename}"
-                    stream = Stream(budget.spend(_of_zip_member(archive, member)))
-                    yield from _of_stream(full_name, stream, budget, _MOST_NESTED)
-                count(member.compress_size)
+                yield from _of_stream(f"{name}: {member.name}", member.stream, budget, nested)
     except (*DAMAGED, zipfile.BadZipFile) as error:
-        yield Document(name, Stream(damage=f"ends early: {error}"))
+        yield Member(name, Stream(damage=f"ends early: {error}"))
+
+
+def _zip_members(path: Path, count: Callable[[int], None], budget: Budget) -> Iterator[Member]:
+    _check_directory(path)
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            if member.file_size:
+                yield Member(member.filename, Stream(budget.spend(_of_zip_member(archive, member))))
+            count(member.compress_size)
 
 
 def _check_directory(path: Path) -> None:

@@ -7,18 +7,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, cast
 
-from gpu_triage.documents import (
-    AtMost,
-    Key,
-    Parsed,
-    Place,
-    Range,
-    parse_json,
-    read_file,
-    read_value,
-    unwritable,
-    write_file,
-)
+from gpu_triage.documents import AtMost, Key, Parsed, Place, Range, parse_json, read_file, read_value
+from gpu_triage.documents.files import unwritable, write_file
 from gpu_triage.documents.pcie_values import BUILT_LANES, Generation, Width
 from gpu_triage.errors import BaselineError, DocumentError
 from gpu_triage.read.gpu.ecc import MEMORY_REPAIR

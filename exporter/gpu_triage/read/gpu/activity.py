@@ -93,8 +93,8 @@ GPU_PERFORMANCE_STATE = gpu_gauge(
 class ActivityReading:
     sm_utilization_ratio: Annotated[float | None, GPU_SM_UTILIZATION_RATIO]
     memory_utilization_ratio: Annotated[float | None, GPU_MEMORY_UTILIZATION_RATIO]
-    busy_seconds: Annotated[float | None, GPU_BUSY_SECONDS_TOTAL]
-    performance_state: Annotated[int | None, GPU_PERFORMANCE_STATE]
+    busy_seconds: Annotated[float | None, GPU_BUSY_SECONDS_TOTAL] = None
+    performance_state: Annotated[int | None, GPU_PERFORMANCE_STATE] = None
     observed_seconds: Annotated[float | None, GPU_OBSERVED_SECONDS_TOTAL] = None
 
 

@@ -57,13 +57,13 @@ GPU_PCIE_REPLAYS_TOTAL = gpu_counter(
 class PcieReading:
     """PCIe link of one GPU; None where not reported, or if the GPU is not on PCIe."""
 
-    generation: Annotated[int | None, GPU_PCIE_LINK_GENERATION]
-    width: Annotated[int | None, GPU_PCIE_LINK_WIDTH]
-    generation_transitions: Annotated[int | None, GPU_PCIE_LINK_TRANSITIONS_TOTAL, "generation"]
-    width_transitions: Annotated[int | None, GPU_PCIE_LINK_TRANSITIONS_TOTAL, "width"]
-    transmit_bytes: Annotated[float | None, GPU_PCIE_TRANSMIT_BYTES_TOTAL]
-    receive_bytes: Annotated[float | None, GPU_PCIE_RECEIVE_BYTES_TOTAL]
-    replays: Annotated[float | None, GPU_PCIE_REPLAYS_TOTAL]
+    generation: Annotated[int | None, GPU_PCIE_LINK_GENERATION] = None
+    width: Annotated[int | None, GPU_PCIE_LINK_WIDTH] = None
+    generation_transitions: Annotated[int | None, GPU_PCIE_LINK_TRANSITIONS_TOTAL, "generation"] = None
+    width_transitions: Annotated[int | None, GPU_PCIE_LINK_TRANSITIONS_TOTAL, "width"] = None
+    transmit_bytes: Annotated[float | None, GPU_PCIE_TRANSMIT_BYTES_TOTAL] = None
+    receive_bytes: Annotated[float | None, GPU_PCIE_RECEIVE_BYTES_TOTAL] = None
+    replays: Annotated[float | None, GPU_PCIE_REPLAYS_TOTAL] = None
 
 
 def on_pcie(inquiry: Inquiry) -> bool:
@@ -95,7 +95,7 @@ class PcieReader:
     def read(self, gpu: GpuRound) -> PcieReading:
         inquiry, at = gpu.inquiry, gpu.at.monotonic
         if not on_pcie(inquiry):
-            return PcieReading(None, None, None, None, None, None, None)
+            return PcieReading()
         generation = plausible_generation(inquiry, inquiry.ask("nvmlDeviceGetCurrPcieLinkGeneration"))
         width = plausible_width(inquiry, inquiry.ask("nvmlDeviceGetCurrPcieLinkWidth"))
         traffic = self._traffic.read(gpu)
@@ -242,12 +242,12 @@ GPU_PCIE_LINK_EXPECTED_WIDTH_DECLARED = gpu_gauge(
 
 @dataclass(frozen=True, slots=True)
 class PcieLimitsReading:
-    device_generation: Annotated[int | None, GPU_PCIE_LINK_DEVICE_MAX_GENERATION]
-    device_width: Annotated[int | None, GPU_PCIE_LINK_DEVICE_MAX_WIDTH]
-    slot_generation: Annotated[int | None, GPU_PCIE_LINK_SLOT_MAX_GENERATION]
-    slot_width: Annotated[int | None, GPU_PCIE_LINK_SLOT_MAX_WIDTH]
-    system_generation: int | None
-    system_width: int | None
+    device_generation: Annotated[int | None, GPU_PCIE_LINK_DEVICE_MAX_GENERATION] = None
+    device_width: Annotated[int | None, GPU_PCIE_LINK_DEVICE_MAX_WIDTH] = None
+    slot_generation: Annotated[int | None, GPU_PCIE_LINK_SLOT_MAX_GENERATION] = None
+    slot_width: Annotated[int | None, GPU_PCIE_LINK_SLOT_MAX_WIDTH] = None
+    system_generation: int | None = None
+    system_width: int | None = None
     slot_hidden: bool = False  # whether a virtual machine does not show the slot, which may give less than the others
 
     @property
@@ -264,7 +264,7 @@ class PcieLimitsReading:
 def read_pcie_limits(gpu: GpuRound, *, virtual: bool = False) -> PcieLimitsReading:
     inquiry = gpu.inquiry
     if not on_pcie(inquiry):
-        return PcieLimitsReading(None, None, None, None, None, None)
+        return PcieLimitsReading()
     sysfs, bus_id = gpu.machine.sysfs, inquiry.device.pci_bus_id
     card = link_of(sysfs, bus_id) if bus_id else _NO_LINK
     port = port_above(sysfs, bus_id) if bus_id else None

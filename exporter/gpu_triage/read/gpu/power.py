@@ -62,7 +62,7 @@ GPU_ENERGY_JOULES_TOTAL = gpu_counter(
 class PowerReading:
     power_watts: Annotated[float | None, GPU_POWER_WATTS]
     limit_watts: Annotated[float | None, GPU_POWER_LIMIT_WATTS]
-    energy_joules: Annotated[float | None, GPU_ENERGY_JOULES_TOTAL]
+    energy_joules: Annotated[float | None, GPU_ENERGY_JOULES_TOTAL] = None
     requested_limit_watts: Annotated[float | None, GPU_POWER_REQUESTED_LIMIT_WATTS] = None
     module_watts: Annotated[float | None, GPU_MODULE_POWER_WATTS] = None
     module_limit_watts: Annotated[float | None, GPU_MODULE_POWER_LIMIT_WATTS] = None

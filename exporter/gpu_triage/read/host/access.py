@@ -10,7 +10,7 @@ from typing import Annotated, Final, NamedTuple
 
 import gpu_triage
 from gpu_triage import __version__
-from gpu_triage.documents import identity_of, reason_of
+from gpu_triage.documents.files import identity_of, reason_of
 from gpu_triage.driver.kernel import files, pci_bus
 from gpu_triage.log import fields
 from gpu_triage.machine import Machine

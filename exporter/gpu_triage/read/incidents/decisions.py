@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final
 
-from gpu_triage.documents import AtMost, Pattern, Range, read_value, write_file
+from gpu_triage.documents import AtMost, Pattern, Range, read_value
+from gpu_triage.documents.files import write_file
 from gpu_triage.documents.process_lock import ProcessLock
 from gpu_triage.documents.saved_state import LoadedState, StateKind, failure, read_by_a_collector
 from gpu_triage.errors import StateError

@@ -8,7 +8,7 @@ from calendar import timegm
 from pathlib import Path
 from typing import Final
 
-from gpu_triage.documents import discard_partials, unwritable
+from gpu_triage.documents.files import discard_partials, unwritable
 from gpu_triage.documents.process_lock import ProcessLock
 from gpu_triage.errors import FlightRecorderError
 

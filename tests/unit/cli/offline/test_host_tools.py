@@ -41,6 +41,7 @@ FORMS: Final = {
     "another language": (MPSTAT.replace("Average:", "Moyenne :"), OF_CPUS),
     "percent of a CPU": (MPSTAT.replace("20.50", "82.00").replace("4.50 ", "18.0 ").replace("25.00", "100.0")
                          .replace("50.00", "200.0"), OF_CPUS),
+    "other columns before": (SWAPS.replace("pswpout", "other").replace("5120", "1") + SWAPS, "20.0 MiB/s swapped in"),
     "a prompt and colors": (f"[root@gpu-7 ~]# mpstat -P ALL 1 1\n\x1b[1m{MPSTAT}\x1b[0m", OF_CPUS),
     "sar": (MPSTAT.replace("%usr", "%user").replace("  %sys", "%system").replace("%guest  %gnice", "%g %h"), OF_CPUS),
     "iostat": (IOSTAT, f"{OF_CPUS}; busiest disk 96%"),
@@ -114,6 +115,7 @@ WAITS: Final = DMON + "".join(
 def test_a_gpu_starves_if_it_was_watched_and_what_it_lacks_was_measured(tmp_path: Path, dmon: str, name: str) -> None:
     report = report_on_text(tmp_path, IOSTAT, dmon)
     assert [gpu.bottleneck.name for gpu in report.gpus] == [name]
+    assert ("in turn: 8% to 63% busy, 85 to 190 W" in str(summary(report, Area.WORK))) == (name == "storage")
     assert codes(report) == [f"storage.{'starved' if name == 'storage' else 'saturated'}"]
 
 
@@ -317,7 +319,7 @@ def second(listing: str) -> str:
         ((smi(smi_gpu(1)), lspci() + second(lspci())), ["gpu.missing"]),
         ((smi(smi_gpu(1)), lspci(driver="vfio-pci") + second(lspci())), []),
         # A configuration space of all ones is that of a lost GPU.
-        ((lspci(revision="ff"),), ["gpu.lost"]),
+        ((lspci(4, revision="ff"),), ["gpu.lost"]),
         ((smi(smi_gpu()), lspci(revision="ff")), ["gpu.lost"]),
         *(((lspci(driver=name),), ["driver.bound_elsewhere"]) for name in ("nova_core", "NovaCore")),
         ((lspci(driver="nouveau"),), ["driver.nouveau"]),

@@ -150,6 +150,7 @@ TIMEOUT = "NVRM: Xid (PCI:0000:41:00): 119, pid=1, name=python3, Timeout"
             "xid.79",
             f"Xid 79, last {EXACT}",
         ),
+        ((logged(XID), smi(smi_gpu(), at="Sat Mar 14 08:00:00 2026")), "xid.79", f"Xid 79, last {EXACT}"),
         # A log that was taken after the report has its own end.
         (
             (logged(XID, at="10:05:00") + logged("usb 1-1: reset", at="10:15:00"),),

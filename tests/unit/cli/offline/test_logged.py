@@ -376,7 +376,7 @@ def test_of_many_sorts_of_events_the_last_ones_are_kept(tmp_path: Path) -> None:
 
 def test_logs_share_what_may_be_kept() -> None:
     room = MemoryBudget(sorts=3, events=4)
-    sections = [LogSection("one", room), LogSection("two", room)]
+    sections = [LogSection(room), LogSection(room)]
     for number in range(20):
         for section in sections:
             section.feed(f"[ 1.{number}] NVRM: Xid (PCI:0000:41:00): 31, {number}")

@@ -142,6 +142,7 @@ def test_the_last_sample_of_pmon_lists_the_processes(tmp_path: Path) -> None:
     assert [(gpu.gpu, gpu.readings.compute_processes) for gpu in report.gpus] == [("0", 2), ("1", 0)]
     assert report.files[0].kinds == ("nvidia-smi pmon",)
     assert codes(report) == ["work.imbalance"]
+    assert report_on_text(tmp_path, f"{FEW_COLUMNS} 0 - - - -\n").gpus[0].readings.compute_processes == 0
 
 
 UNCORRECTED = "pci.bus_id, ecc.errors.uncorrected.volatile.total\n00000000:41:00.0, 3\n"
@@ -172,6 +173,7 @@ AT_REST = smi(*(smi_gpu(place, facts={"busy": "0 %"}) for place in range(2)))
         # GPUs without a name are told by their order, and those of dmon by their index.
         ((BY_ORDER,), {}, [0.11, 0.12]),
         ((f"{AT_REST}\n$ nvidia-smi dmon -c 1\n{NEW}",), {}, [0.0, 0.0]),
+        ((smi("GPU 00000000:41:00.0\n    Clocks\n") + "index, utilization.gpu [%]\n0, 42 %\n",), {}, [0.42]),
         # What is not measured is not zero.
         ((NEW.replace("    0    143     58     62     99", "    3      -      -      -      -"),), {}, [None]),
         # The commas of a text are no query.
@@ -184,6 +186,7 @@ def test_what_is_read_of_queries(
 ) -> None:
     report = report_on_text(tmp_path, *texts)
     assert_found(report, found)
+    assert not any("unknown form" in line for line in report.not_read)
     assert [gpu.readings.busy_ratio for gpu in report.gpus] == busy
     if FEW_COLUMNS in texts:
         assert report.gpus[0].readings.compute_processes == 1

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_triage.documents.saved_state import MOST_AHEAD_SECONDS, MOST_BYTES
+from gpu_triage.documents.files import MOST_BYTES
+from gpu_triage.documents.saved_state import MOST_AHEAD_SECONDS
 from gpu_triage.errors import DocumentError
 from gpu_triage.read.incidents.ledger import (
     DAY_SECONDS,
