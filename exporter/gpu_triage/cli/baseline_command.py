@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Final
@@ -31,17 +30,17 @@ from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.sampler.state_directory import BASELINE, StateDirectory
 
 _OPTIONS: Final = ("sample.deadline", "path.procfs", "path.sysfs", "replay", "simulate", "simulate-at", "config.file")
-_FILE_OPTIONS: Final = ("baseline.file", "baseline.from-host", "state.directory")
 _ALL: Final = "all"
 _CHECK_SECONDS: Final = 3.0  # measuring time for critical findings: a few rounds of the counters
 
 _MEANINGS: Final = packaged_toml(__package__, "baseline_meanings.toml")
 
 
-def _flags(command: Callable[..., int], options: tuple[str, ...] = _OPTIONS) -> Callable[..., int]:
+def _flags(*more: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
     # Without persistence mode, the driver needs seconds to wake each GPU.
     within = duration_option("--within", "within", duration("1s", "1h"), "20s", "How long reading it all may take.")
-    return within(host_options(lambda option: option.key in options)(command))
+    host = host_options(lambda option: option.key in (*_OPTIONS, *more))
+    return lambda command: within(host(command))
 
 
 def _despite_findings(meaning: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
@@ -60,7 +59,7 @@ def baseline_command() -> None:
 @click.argument("file", required=False, type=Path)
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @_despite_findings("Record the host as it is")
-@_flags
+@_flags()
 def write(*, config: Config, file: Path | None, force: bool, despite_findings: bool, within: float) -> int:
     """Record this host into FILE, or print what would be in it.
 
@@ -79,14 +78,14 @@ def write(*, config: Config, file: Path | None, force: bool, despite_findings: b
         click.echo(host_facts.encode(facts), nl=False)
         return 0
     host_facts.write_baseline(file, facts)
-    click.echo(f"{file}: {facts.gpu_count} GPUs, driver {facts.driver_version}")
+    click.echo(f"{file}: {facts.host.gpu_count} GPUs, driver {facts.host.driver_version}")
     return 0
 
 
 @baseline_command.command("diff", cls=OptionsCommand)
 @click.argument("file", type=Path)
 @format_option(text="people", json="programs")
-@_flags
+@_flags()
 def diff(*, config: Config, file: Path, form: str, within: float) -> int:
     """Say what differs from the baseline in FILE, and what that means.
 
@@ -94,7 +93,7 @@ def diff(*, config: Config, file: Path, form: str, within: float) -> int:
     """
     recorded = host_facts.read_baseline(file)
     facts, lacks = _observe(config, within, well=False)
-    if facts.gpu_count is None:
+    if facts.host.gpu_count is None:
         raise BaselineError(f"nothing to compare: this host lacks {lacks}; see gpu-triage check")
     found = changes(recorded.facts, facts)
     as_text = "\n".join(map(printable, _lines(recorded, lacks, found)))
@@ -113,7 +112,7 @@ def diff(*, config: Config, file: Path, form: str, within: float) -> int:
     help=f"A field that was changed on purpose, as diff and the alert name it; repeatable. {_ALL}: whatever differs.",
 )
 @_despite_findings("Accept the fields")
-@partial(_flags, options=_OPTIONS + _FILE_OPTIONS)
+@_flags("baseline.file", "baseline.from-host", "state.directory")
 def accept(*, config: Config, file: Path | None, fields: tuple[str, ...], despite_findings: bool, within: float) -> int:
     """Take fields that were changed on purpose over into the baseline, and keep the rest.
 
@@ -190,28 +189,26 @@ def _observe(config: Config, within_seconds: float, *, well: bool) -> tuple[host
         sample_deadline_seconds=config.sample_deadline_seconds,
         collectors={"xid": False},
     )
-    latest: list[tuple[host_facts.HostFacts, str | None]] = []
+    lacks: str | None = "the first answer of the driver"
     ended = threading.Event()
     with ExitStack() as stack:
         machine = live_host(config, stack).machine
         runner = Runner(machine.clock, quick.sample_fast_seconds)
         sampler = Sampler(machine, quick, runner.lane, host_facts.GPU_SOURCES, host_facts.HOST_SOURCES)
+        facts = sampler.view.facts(machine.clock.now().wall)
 
         def look() -> None:
+            nonlocal facts, lacks
             if not ended.is_set():
-                lacks = sampler.view.limitations(well=well)
-                latest[:] = [(sampler.view.facts(machine.clock.now().wall), lacks)]
+                facts, lacks = sampler.view.facts(machine.clock.now().wall), sampler.view.limitations(well=well)
                 if lacks is None:
                     ended.set()
 
         def progress(done: float) -> str:
-            missing = latest[0][1] if latest else "the first answer of the driver"
-            return f"reading the host, {done:.0f} of {within_seconds:.0f} s; missing: {missing}"
+            return f"reading the host, {done:.0f} of {within_seconds:.0f} s; missing: {lacks}"
 
         sample_for(within_seconds, runner, sampler, look, ended, progress=progress)
-    if not latest:
-        raise BaselineError(f"the host did not answer within {within_seconds:g} s; see gpu-triage check")
-    return latest[0]
+    return facts, lacks
 
 
 def _lines(recorded: host_facts.Baseline, lacks: str | None, found: tuple[Comparison, ...]) -> Iterator[str]:

@@ -17,15 +17,7 @@ from gpu_triage.machine import Clock, Moment
 from gpu_triage.options.config import Config
 from gpu_triage.read.baseline import differences as baseline
 from gpu_triage.read.baseline.differences import BOARD, SLOT, BaselineReading, compare
-from gpu_triage.read.baseline.host_facts import (
-    Baseline,
-    HostFacts,
-    baseline_in,
-    encode,
-    read_baseline,
-    timestamp,
-    write_baseline,
-)
+from gpu_triage.read.baseline.host_facts import Baseline, HostFacts, read_baseline, timestamp, write_baseline
 from gpu_triage.read.exporter.exporter_health import CollectorHealth
 from gpu_triage.read.metrics.contract import HOST_LABELS, ExpectedLink, GpuLabels
 from gpu_triage.sampler.host_readings import HostReadings
@@ -48,7 +40,7 @@ class BaselineNews:
 
 
 class BaselineWatch:
-    """The baseline and the latest comparison, in memory if there is neither a file nor a state directory."""
+    """The baseline and the latest comparison."""
 
     def __init__(
         self,
@@ -58,18 +50,19 @@ class BaselineWatch:
         report: Callable[[BaselineNews], None],
         state: StateDirectory | None,
     ) -> None:
-        self.enabled = config.baseline_file is not None or config.baseline_from_host
+        self._path = config.baseline_file
+        if self._path is None and config.baseline_from_host and state is not None:
+            self._path = state.path(BASELINE)
+        self.enabled = self._path is not None
         self.learns = config.baseline_from_host  # whether it records the baseline itself
         self.lane = lane  # where files are read and written
         self._clock = clock
         self._interval_seconds = config.sample_medium_seconds
         self._settled_seconds = 2 * config.sample_slow_seconds
         self._state = state
-        self._path = config.baseline_file or (None if state is None else state.path(BASELINE))
         self._report = report
         # The latest; the error of a failed write lasts until one succeeds.
         self._news = BaselineNews(None, duration_seconds=None)
-        self._in_memory: Baseline | None = None  # only for the lane: what was learned without a file
         self._candidate: HostFacts | None = None
         self._candidate_since = self._look_at = self._compare_at = 0.0
         self._reload = False
@@ -88,9 +81,9 @@ class BaselineWatch:
         if not self.enabled or (now < self._look_at and not self._reload) or not self.lane.ready():
             return
         self._look_at = now + self._interval_seconds
-        identity = None if self._reload else self._news.identity
+        known = replace(self._news, identity=None) if self._reload else self._news
         self._reload = False
-        self.lane.submit(partial(self._visit, None, identity, self.recorded))
+        self.lane.submit(partial(self._visit, None, known))
 
     def _learn(self, facts: HostFacts | None, now: float) -> None:
         """Record the host once it has stayed unchanged for a while: services set limits and links after boot."""
@@ -99,7 +92,7 @@ class BaselineWatch:
         if facts is None or now - self._candidate_since < self._settled_seconds or not self.lane.ready():
             return
         self._candidate, self._news = None, replace(self._news, missing=False)
-        self.lane.submit(partial(self._visit, facts, None, None))
+        self.lane.submit(partial(self._visit, facts, self._news))
 
     def take(self, news: BaselineNews) -> tuple[str, ...]:
         """Apply the result of an attempt; returns the names of the errors to count."""
@@ -155,12 +148,20 @@ class BaselineWatch:
         links = {} if self.recorded is None else self.recorded.links
         return links.get(device.uuid) or links.get(device.pci_bus_id or device.uuid)
 
-    def _visit(self, facts: HostFacts | None, identity: FileIdentity | None, known: Baseline | None) -> None:
-        """Write the facts to the file, if any, and read it, unless it is the one of this identity."""
+    def _visit(self, facts: HostFacts | None, known: BaselineNews) -> None:
+        """Write the facts to the file, if any, and read it, unless it is the known one."""
         self.lane.mark(Step(baseline.NAME))
-        began = self._clock.now().monotonic
+        began, path = self._clock.now().monotonic, self._path
+        assert path is not None  # noqa: S101 - as it is enabled
         try:
-            news = self._written_and_read(facts, identity, known)
+            if facts is not None:
+                if self._state is not None:
+                    self._state.lock()
+                write_baseline(path, facts)
+            # Taken before reading, so that a change during the read is detected at the next check.
+            present = identity_of(path)
+            same = known.recorded is not None and present is not None and present == known.identity
+            news = BaselineNews(known.recorded if same else read_baseline(path), present)
         except Exception as unusable:  # noqa: BLE001 - as in the rounds: a bug here must not end the sampler
             error = (
                 unusable
@@ -170,19 +171,3 @@ class BaselineWatch:
             absent = self.learns and facts is None and error.reason == "missing"
             news = BaselineNews(None, error=None if absent else error, missing=absent or facts is not None)
         self._report(replace(news, duration_seconds=self._clock.now().monotonic - began))
-
-    def _written_and_read(
-        self, facts: HostFacts | None, identity: FileIdentity | None, known: Baseline | None
-    ) -> BaselineNews:
-        if (path := self._path) is None:
-            if facts is not None:
-                self._in_memory = baseline_in(encode(facts).encode(), "the baseline")
-            return BaselineNews(self._in_memory, missing=self._in_memory is None)
-        if facts is not None:
-            if self._state is not None:
-                self._state.lock()
-            write_baseline(path, facts)
-        # Taken before reading, so that a change during the read is detected at the next check.
-        present = identity_of(path)
-        same = known is not None and present is not None and present == identity
-        return BaselineNews(known if same else read_baseline(path), present)

@@ -134,7 +134,7 @@ ACCEPTABLE: Final = (*HOST_FIELDS, *GPU_FIELDS, BOARD, SLOT)
 
 def compare(recorded: HostFacts, now: HostFacts) -> Iterator[Comparison]:
     """Compare every field that both sides report, equal ones too; a GPU on one side only differs in `BOARD`."""
-    yield from _compared(_HOST, None, recorded, now)
+    yield from _compared(_HOST, None, recorded.host, now.host)
     pairs = match(recorded.gpus, now.gpus)
     names = {gpu.uuid: then.pci_bus_id or then.uuid for then, since in pairs if then and since for gpu in (then, since)}
     for pair in pairs:
@@ -208,7 +208,8 @@ def accepted(recorded: HostFacts, now: HostFacts, fields: Collection[str]) -> Ho
             then = replace(then, peers={**(gpu.peers or {}), **(then.peers or {})} or None)
             gpu = replace(then, **_taken((*_GPU, _SLOT), then, gpu, fields))
         gpus.append(replace(gpu, uuid=uuids[gpu.uuid]))
-    return replace(recorded, at=now.at, gpus=tuple(gpus), **_taken(_HOST, recorded, now, fields))
+    shared = replace(recorded.host, **_taken(_HOST, recorded.host, now.host, fields))
+    return HostFacts(now.at, shared, tuple(gpus))
 
 
 def _taken(rows: Iterable[_Field], then: Any, now: Any, fields: Collection[str]) -> dict[str, Any]:

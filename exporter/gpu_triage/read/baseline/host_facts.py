@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, cast
@@ -28,7 +28,7 @@ from gpu_triage.read.gpu.nvlink import NVLINK, NvlinkReading
 from gpu_triage.read.gpu.pcie import PCIE, PCIE_LIMITS, PcieLimitsReading, expectation_of
 from gpu_triage.read.gpu.power import CLOCK_TARGETS, LIMITS, POWER
 from gpu_triage.read.gpu.topology import NIC_TOPOLOGY, TOPOLOGY, TopologyReading
-from gpu_triage.read.host.platform import PLATFORM, PlatformReading
+from gpu_triage.read.host.platform import PLATFORM
 from gpu_triage.read.metrics.contract import ExpectedLink, GpuCollector, known
 
 R = TypeVar("R")
@@ -61,6 +61,13 @@ def _peer_key(text: str) -> str:
     if text != LEVEL and not text.startswith(P2P):
         raise ValueError(f"unknown key; known are {LEVEL} and those that start with {P2P}")
     return text
+
+
+def _parse_time(text: str) -> float:
+    try:
+        return datetime.strptime(text, _TIME).replace(tzinfo=timezone.utc).timestamp()
+    except ValueError as error:
+        raise ValueError("write it as 2026-01-15T00:00:00Z") from error
 
 
 Name = Annotated[str, Parsed(_printable)]
@@ -109,14 +116,21 @@ class GpuFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class HostFacts:
-    """A host at a Unix time, with the GPUs that answer, by slot; `gpu_count` is the driver's count."""
+class SharedFacts:
+    """What the GPUs of a host share; the driver's count and version are None while it is unavailable."""
 
-    at: float
-    gpu_count: int | None
-    driver_version: str | None
-    iommu_active: bool | None
-    gpus: tuple[GpuFacts, ...]
+    gpu_count: Annotated[int, Range(0, _MOST_GPUS)] | None
+    driver_version: Name | None = None
+    iommu_active: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """A host at a Unix time, with the GPUs that answer, by slot."""
+
+    at: Annotated[float, Key("recorded"), Parsed(_parse_time, str)]
+    host: SharedFacts
+    gpus: Annotated[tuple[GpuFacts, ...], AtMost(_MOST_GPUS)]
 
 
 def expected_p2p(facts: HostFacts) -> bool | None:
@@ -147,11 +161,8 @@ class GpuReadings(NamedTuple):
         return None if reading is None else of(reading)
 
 
-def host_facts(
-    at: float, gpu_count: int | None, driver_version: str | None, host: ReadingOf, gpus: Iterable[GpuReadings]
-) -> HostFacts:
-    """The facts of a host at this Unix time; the driver's values are None while the driver is unavailable."""
-    platform = cast("PlatformReading | None", host(PLATFORM.name))
+def host_facts(at: float, shared: SharedFacts, gpus: Iterable[GpuReadings]) -> HostFacts:
+    """The facts of a host at this Unix time."""
     everyone = sorted(gpus, key=lambda gpu: (gpu.pci_bus_id or "", gpu.uuid))
     split = frozenset(gpu.uuid for gpu in everyone if gpu.fact(MODES, lambda modes: modes.mig))
     # The driver is queried only once for each pair.
@@ -161,26 +172,23 @@ def host_facts(
         for peer in gpu.fact(TOPOLOGY, lambda topology: topology.peers) or ()
         if peer.level is not None
     }
-    lanes = {gpu.uuid: gpu.fact(PCIE, lambda link: link.width) for gpu in everyone}
     facts = [_gpu_facts(gpu, levels, split) for gpu in everyone]
-    trained = tuple(_as_trained(gpu, facts, lanes) for gpu in facts)
-    return HostFacts(at, gpu_count, driver_version, platform.iommu_active if platform else None, trained)
+    links = [gpu.pcie for gpu in facts if gpu.pcie is not None]
+    trained = tuple(replace(gpu, pcie=gpu.pcie and _as_trained(gpu.pcie, links)) for gpu in facts)
+    return HostFacts(at, shared, trained)
 
 
-def _as_trained(gpu: GpuFacts, everyone: Iterable[GpuFacts], lanes: Mapping[str, int | None]) -> GpuFacts:
-    """The GPU's facts with the `lanes` that its link has, if the board gives all such links fewer than they claim.
+def _as_trained(link: LinkFacts, links: Iterable[LinkFacts]) -> LinkFacts:
+    """The link with its present lanes only if the board gives all links like it fewer lanes than they claim.
 
     If the board gives one of them more, this link lost lanes, and its claim stays what is expected of it. A link with
     too few lanes to be built that way is not recorded: a baseline must neither excuse it nor expect what it never had.
     """
-    link, has = gpu.pcie, lanes.get(gpu.uuid)
-    if link is None or link.width is None or has is None or has >= link.width:
-        return gpu
-    claims = [each.uuid for each in everyone if each.pcie is not None and each.pcie.width == link.width]
-    if any((lanes.get(uuid) or 0) > has for uuid in claims):
-        return gpu
-    built = has >= BUILT_LANES
-    return replace(gpu, pcie=replace(link, trained_width=has) if built else replace(link, width=None))
+    has, claims = link.trained_width, link.width
+    alike = [each.trained_width or 0 for each in links if each.width == claims]
+    if has is None or claims is None or has >= claims or max(alike) > has:
+        return replace(link, trained_width=None)
+    return link if has >= BUILT_LANES else replace(link, width=None, trained_width=None)
 
 
 def _gpu_facts(gpu: GpuReadings, levels: _Levels, split: frozenset[str]) -> GpuFacts:
@@ -200,7 +208,7 @@ def _gpu_facts(gpu: GpuReadings, levels: _Levels, split: frozenset[str]) -> GpuF
         pci_bus_id=gpu.pci_bus_id or "",
         name=gpu.fact(IDENTITY, lambda identity: identity.name) or "",
         vbios_version=gpu.fact(IDENTITY, lambda identity: identity.vbios_version) or None,
-        pcie=gpu.fact(PCIE_LIMITS, lambda link: _link_facts(link.limits)),
+        pcie=gpu.fact(PCIE_LIMITS, lambda link: _link_facts(link.limits, gpu.fact(PCIE, lambda now: now.width))),
         numa_node=gpu.fact(TOPOLOGY, lambda topology: topology.numa_node),
         nics=gpu.fact(NIC_TOPOLOGY, lambda nics: dict(nics.levels)),
         peers=gpu.fact(TOPOLOGY, lambda topology: _peers(gpu.uuid, topology, levels, split)),
@@ -212,11 +220,11 @@ def _gpu_facts(gpu: GpuReadings, levels: _Levels, split: frozenset[str]) -> GpuF
     )
 
 
-def _link_facts(limits: PcieLimitsReading) -> LinkFacts:
-    """Hardware limits, not configured or recorded expectations, which must not be compared with themselves."""
+def _link_facts(limits: PcieLimitsReading, width: int | None) -> LinkFacts:
+    """The hardware's limits and the present width; no expectations, which must not be compared with themselves."""
     link = expectation_of(limits)
     device, slot = (limits.device_generation, limits.device_width), (limits.slot_generation, limits.slot_width)
-    return LinkFacts(link.generation, link.width, *device, *slot)
+    return LinkFacts(link.generation, link.width, *device, *slot, width)
 
 
 def _links_up(nvlink: NvlinkReading) -> tuple[int, ...] | None:
@@ -233,30 +241,6 @@ def _peers(uuid: str, topology: TopologyReading, levels: _Levels, split: frozens
     return found
 
 
-def _parse_time(text: str) -> float:
-    try:
-        return datetime.strptime(text, _TIME).replace(tzinfo=timezone.utc).timestamp()
-    except ValueError as error:
-        raise ValueError("write it as 2026-01-15T00:00:00Z") from error
-
-
-@dataclass(frozen=True, slots=True)
-class _Host:
-    gpu_count: Annotated[int, Range(0, _MOST_GPUS)]
-    driver_version: Name | None = None
-    iommu_active: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Content:
-    format: str
-    version: int
-    recorded: Annotated[float, Parsed(_parse_time)]
-    host: _Host
-    gpus: Annotated[tuple[GpuFacts, ...], AtMost(_MOST_GPUS)]
-    schema: Annotated[str | None, Key("$schema")] = None
-
-
 @dataclass(frozen=True, slots=True)
 class Baseline:
     """The facts in a file, and what is expected because of them."""
@@ -268,15 +252,12 @@ class Baseline:
 
 
 def read_baseline(path: Path) -> Baseline:
-    return baseline_in(read_file(path, MOST_BYTES), str(path))
-
-
-def baseline_in(content: bytes, file: str) -> Baseline:
-    """The baseline in a file's content. Raises DocumentError, as `decode`."""
+    """The baseline in a file; raises DocumentError, as `decode`."""
     # Imported only when there is a baseline: hashlib loads OpenSSL, which takes 4 MiB.
     import hashlib  # noqa: PLC0415
 
-    facts, links = decode(content, file), dict[str, ExpectedLink]()
+    content = read_file(path, MOST_BYTES)
+    facts, links = decode(content, str(path)), dict[str, ExpectedLink]()
     for gpu in facts.gpus:
         if gpu.pcie is not None:
             expected = ExpectedLink(gpu.pcie.generation, gpu.pcie.trained_width or gpu.pcie.width)
@@ -301,7 +282,7 @@ def encode(facts: HostFacts) -> str:
         "format": _FORMAT,
         "version": _VERSION,
         "recorded": timestamp(facts.at),
-        "host": {each.name: getattr(facts, each.name) for each in fields(_Host)},
+        "host": asdict(facts.host),
         "gpus": gpus,
     }
     return f"{_pretty(document)}\n"
@@ -311,17 +292,17 @@ def decode(content: bytes, file: str) -> HostFacts:
     """Parse a file's content, for error messages named `file`; raises DocumentError, which names the invalid key."""
     where = Place(file)
     document = parse_json(content, file)
-    if not isinstance(document, dict) or document.get("format") != _FORMAT:
-        what = "is not a baseline" if not isinstance(document, dict) else f"format: is not {_FORMAT!r}"
-        raise where.error(f"{what}; write the file with gpu-triage baseline write")
-    version = read_value(Annotated[int, Range(1, 1 << 30)], document.get("version"), where.at("version"))
-    if version != _VERSION:
-        message = f"{where.at('version')}: is {version}, and this program reads {_VERSION}; record it again"
+    table = dict(document) if isinstance(document, dict) else {}
+    if table.pop("format", None) != _FORMAT:
+        raise where.at("format").error(f"is not {_FORMAT!r}; write the file with gpu-triage baseline write")
+    if (version := table.pop("version", None)) != _VERSION:
+        message = f"{where.at('version')}: is {version!r:.80}, and this program reads {_VERSION}; record it again"
         raise DocumentError(message, reason="unknown_version")
-    found = read_value(_Content, document, where)
-    if len({gpu.uuid for gpu in found.gpus}) < len(found.gpus):
+    table.pop("$schema", None)
+    facts = read_value(HostFacts, table, where)
+    if len({gpu.uuid for gpu in facts.gpus}) < len(facts.gpus):
         raise where.at("gpus").error("two of them have one uuid; keep one of them")
-    return HostFacts(at=found.recorded, gpus=found.gpus, **asdict(found.host))
+    return facts
 
 
 def timestamp(seconds: float) -> str:

@@ -8,7 +8,15 @@ import pytest
 from gpu_triage.cli.baseline_command import meaning_of
 from gpu_triage.judge.findings.link_advice import LINK_ADVICE, LinkCause
 from gpu_triage.read.baseline.differences import ACCEPTABLE, GPU_FIELDS, HOST_FIELDS, accepted, changes, compare, match
-from gpu_triage.read.baseline.host_facts import GpuFacts, HostFacts, LinkFacts, decode, encode, expected_p2p
+from gpu_triage.read.baseline.host_facts import (
+    GpuFacts,
+    HostFacts,
+    LinkFacts,
+    SharedFacts,
+    decode,
+    encode,
+    expected_p2p,
+)
 
 PIX = {"level": "pix", "p2p_read": "ok", "p2p_write": "ok"}
 A = GpuFacts(
@@ -27,7 +35,9 @@ A = GpuFacts(
     ecc_mode=True,
 )
 B = replace(A, uuid="GPU-b", pci_bus_id="0000:65:00.0", peers={"GPU-a": PIX})
-HOST = HostFacts(0.0, 2, "580.95.05", False, (A, B))  # noqa: FBT003 - a fact
+HOST = HostFacts(0.0, SharedFacts(2, "580.95.05", iommu_active=False), (A, B))
+
+ALONE = replace(HOST.host, gpu_count=1)
 
 
 def _with(**changed: Any) -> HostFacts:
@@ -126,7 +136,11 @@ def test_boards_that_changed_places_are_still_themselves() -> None:
 def test_each_difference_has_a_meaning_of_its_own() -> None:
     fewer = replace(HOST, gpus=(A,))
     of_host = ({"gpu_count": 1}, {"driver_version": "570"}, {"iommu_active": True})
-    pairs = [*((HOST, replace(HOST, **each)) for each in of_host), (HOST, fewer), (fewer, HOST)]
+    pairs = [
+        *((HOST, replace(HOST, host=replace(HOST.host, **each))) for each in of_host),
+        (HOST, fewer),
+        (fewer, HOST),
+    ]
     assert len({meaning_of(changes(then, now)[0]) for then, now in pairs}) == len(pairs) == 5
 
 
@@ -155,9 +169,7 @@ def test_other_models_are_not_expected_to_reach_each_other() -> None:
 EVERYTHING_ELSE = replace(
     HOST,
     at=9.0,
-    gpu_count=3,
-    driver_version="590",
-    iommu_active=True,
+    host=SharedFacts(3, "590", iommu_active=True),
     gpus=(
         replace(
             A,
@@ -194,7 +206,7 @@ def test_a_field_that_is_accepted_no_longer_differs_and_every_other_still_does(f
 
 def test_what_is_not_reported_now_is_kept() -> None:
     silent = dict.fromkeys(("pcie", "nics", "peers", "nvlinks_up", "power_watts", "clocks", "numa_node"))
-    now = HostFacts(0.0, None, None, None, (replace(A, name="", **silent), B))  # type: ignore[arg-type]
+    now = HostFacts(0.0, SharedFacts(None), (replace(A, name="", **silent), B))  # type: ignore[arg-type]
     assert accepted(HOST, now, ACCEPTABLE) == HOST
 
 
@@ -204,7 +216,7 @@ def test_a_link_takes_the_limits_of_card_and_slot_with_it() -> None:
 
 
 def test_a_gpu_that_is_gone_is_forgotten_only_with_its_board() -> None:
-    now = replace(HOST, gpu_count=1, gpus=(replace(A, peers={}),))
+    now = replace(HOST, host=ALONE, gpus=(replace(A, peers={}),))
     assert [gpu.uuid for gpu in accepted(HOST, now, {"gpu_count"}).gpus] == ["GPU-a", "GPU-b"]
     merged = accepted(HOST, now, {"gpu_count", "uuid"})
     assert [gpu.uuid for gpu in merged.gpus] == ["GPU-a"]
@@ -213,7 +225,7 @@ def test_a_gpu_that_is_gone_is_forgotten_only_with_its_board() -> None:
 
 
 def test_a_gpu_that_was_added_comes_with_its_peers() -> None:
-    one = replace(HOST, gpu_count=1, gpus=(replace(A, peers=None),))
+    one = replace(HOST, host=ALONE, gpus=(replace(A, peers=None),))
     assert changes(accepted(one, HOST, {"gpu_count"}), HOST) != ()
     merged = accepted(one, HOST, {"gpu_count", "gpu_model"})
     assert changes(merged, HOST) == ()
