@@ -16,8 +16,8 @@ from gpu_triage.log import fields
 from gpu_triage.machine import Clock, Moment
 from gpu_triage.options.config import Config
 from gpu_triage.read.baseline import differences as baseline
-from gpu_triage.read.baseline.differences import BOARD, SLOT, BaselineReading, compare
-from gpu_triage.read.baseline.host_facts import Baseline, HostFacts, read_baseline, timestamp, write_baseline
+from gpu_triage.read.baseline.differences import BOARD, SLOT, BaselineReading, compare, match
+from gpu_triage.read.baseline.host_facts import Baseline, GpuFacts, HostFacts, read_baseline, timestamp, write_baseline
 from gpu_triage.read.exporter.exporter_health import CollectorHealth
 from gpu_triage.read.metrics.contract import HOST_LABELS, ExpectedLink, GpuLabels
 from gpu_triage.sampler.host_readings import HostReadings
@@ -144,9 +144,11 @@ class BaselineWatch:
         return CollectorHealth(baseline.NAME, success, lasted, self._interval_seconds, self._last_success_at)
 
     def link_of(self, device: Device) -> ExpectedLink | None:
-        """What a GPU's PCIe link supports according to the baseline: the entry of the GPU, else that of its slot."""
-        links = {} if self.recorded is None else self.recorded.links
-        return links.get(device.uuid) or links.get(device.pci_bus_id or device.uuid)
+        """What a GPU's PCIe link supports according to the baseline: that of the GPU, else that in its slot."""
+        recorded = () if self.recorded is None else self.recorded.facts.gpus
+        pairs = match(recorded, [GpuFacts(device.uuid, device.pci_bus_id or "")])
+        link = next((pair.recorded.pcie for pair in pairs if pair.now and pair.recorded), None)
+        return link and ExpectedLink(link.generation, link.trained_width or link.width)
 
     def _visit(self, facts: HostFacts | None, known: BaselineNews) -> None:
         """Write the facts to the file, if any, and read it, unless it is the known one."""

@@ -11,6 +11,7 @@ from gpu_triage.documents import (
     AtMost,
     Key,
     Parsed,
+    Pattern,
     Place,
     Range,
     parse_json,
@@ -29,7 +30,7 @@ from gpu_triage.read.gpu.pcie import PCIE, PCIE_LIMITS, PcieLimitsReading, expec
 from gpu_triage.read.gpu.power import CLOCK_TARGETS, LIMITS, POWER
 from gpu_triage.read.gpu.topology import NIC_TOPOLOGY, TOPOLOGY, TopologyReading
 from gpu_triage.read.host.platform import PLATFORM
-from gpu_triage.read.metrics.contract import ExpectedLink, GpuCollector, known
+from gpu_triage.read.metrics.contract import GpuCollector, known
 
 R = TypeVar("R")
 F = TypeVar("F")
@@ -57,12 +58,6 @@ def _printable(text: str) -> str:
     return text
 
 
-def _peer_key(text: str) -> str:
-    if text != LEVEL and not text.startswith(P2P):
-        raise ValueError(f"unknown key; known are {LEVEL} and those that start with {P2P}")
-    return text
-
-
 def _parse_time(text: str) -> float:
     try:
         return datetime.strptime(text, _TIME).replace(tzinfo=timezone.utc).timestamp()
@@ -73,8 +68,7 @@ def _parse_time(text: str) -> float:
 Name = Annotated[str, Parsed(_printable)]
 Names = Annotated[Mapping[Name, Name], AtMost(_MOST_ENTRIES)]
 Amounts = Annotated[Mapping[Name, Annotated[float, Range(0, 1e18)]], AtMost(_MOST_ENTRIES)]
-Links = tuple[Annotated[int, Range(0, 63)], ...]
-Peer = dict[Annotated[str, Parsed(_peer_key)], Name]
+Peer = dict[Annotated[str, Pattern(f"{LEVEL}|{P2P}.+", f"{LEVEL}, or a key that starts with {P2P}")], Name]
 """A GPU's connection to another: LEVEL is their nearest common ancestor (internal, pix, pxb, phb, node, sys); P2P plus
 a capability (read, write, nvlink, atomics, prop) is the capability's status (ok, chipset_not_supported, …)."""
 
@@ -106,8 +100,8 @@ class GpuFacts:
     pcie: LinkFacts | None = None
     numa_node: Annotated[int, Range(-1, 1 << 16)] | None = None  # of the slot, -1 if the firmware doesn't report it
     nics: Names | None = None  # topology level (pix, …, sys) by NIC name
-    # Numbers of the NVLink links that are up; unknown while the GPU is partitioned with MIG.
-    nvlinks_up: Annotated[Links | None, Parsed(lambda links: tuple(sorted(set(links))), Links)] = None
+    # numbers of the NVLink links that are up; unknown while the GPU is partitioned with MIG
+    nvlinks_up: tuple[Annotated[int, Range(0, 63)], ...] | None = None
     power_watts: Amounts | None = None  # by limit: enforced, default, min, max
     clocks: ClockTables | None = None  # maximum, target and default, each by clock (graphics, sm, memory, video)
     persistence_mode: bool | None = None
@@ -248,7 +242,6 @@ class Baseline:
     facts: HostFacts
     sha256: str  # of the file in hexadecimal, as printed by sha256sum
     p2p: bool | None  # as of `expected_p2p`
-    links: Mapping[str, ExpectedLink]  # what PCIe links support, by the GPU's UUID and by its slot
 
 
 def read_baseline(path: Path) -> Baseline:
@@ -257,12 +250,8 @@ def read_baseline(path: Path) -> Baseline:
     import hashlib  # noqa: PLC0415
 
     content = read_file(path, MOST_BYTES)
-    facts, links = decode(content, str(path)), dict[str, ExpectedLink]()
-    for gpu in facts.gpus:
-        if gpu.pcie is not None:
-            expected = ExpectedLink(gpu.pcie.generation, gpu.pcie.trained_width or gpu.pcie.width)
-            links[gpu.uuid] = links[gpu.pci_bus_id or gpu.uuid] = expected
-    return Baseline(facts, hashlib.sha256(content).hexdigest(), expected_p2p(facts), links)
+    facts = decode(content, str(path))
+    return Baseline(facts, hashlib.sha256(content).hexdigest(), expected_p2p(facts))
 
 
 def write_baseline(path: Path, facts: HostFacts) -> None:

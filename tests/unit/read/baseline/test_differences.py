@@ -51,7 +51,8 @@ def _changes(now: HostFacts, recorded: HostFacts = HOST) -> list[tuple[str, str,
 
 def test_a_host_is_equal_to_itself_in_every_field() -> None:
     verdicts = list(compare(HOST, replace(HOST, at=99.0)))
-    assert [verdict.field for verdict in verdicts] == [*HOST_FIELDS, *GPU_FIELDS, *GPU_FIELDS]
+    of_a_gpu = ["uuid", "pci_bus_id", *GPU_FIELDS]
+    assert [verdict.field for verdict in verdicts] == [*HOST_FIELDS, *of_a_gpu, *of_a_gpu]
     assert not any(verdict.differs for verdict in verdicts)
     assert changes(HOST, HOST) == ()
 
@@ -85,6 +86,7 @@ def test_a_change_is_told_as_before_and_after(changed: dict[str, Any], expected:
     "changed",
     [
         *({name: None} for name in ("pcie", "nics", "peers", "nvlinks_up", "ecc_mode")),
+        {"pci_bus_id": ""},
         {"clocks": {"max_hertz": {"sm": 1.71e9}, "target_hertz": {}}},
         {"power_watts": {"enforced": 150.2, "max": 150.0}},  # by less than a watt
     ],
