@@ -43,10 +43,6 @@ def _flags(*more: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
     return lambda command: within(host(command))
 
 
-def _despite_findings(meaning: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    return click.option("--despite-findings", is_flag=True, help=f"{meaning}, also if check has critical findings.")
-
-
 @click.group("baseline", short_help="Record this host while it is healthy; show and accept changes.")
 def baseline_command() -> None:
     """Record what this host is like while it is healthy, show what changed since, and accept what was meant to.
@@ -58,7 +54,7 @@ def baseline_command() -> None:
 @baseline_command.command("write", cls=OptionsCommand)
 @click.argument("file", required=False, type=Path)
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
-@_despite_findings("Record the host as it is")
+@click.option("--despite-findings", is_flag=True, help="Record the host as it is, also if check has critical findings.")
 @_flags()
 def write(*, config: Config, file: Path | None, force: bool, despite_findings: bool, within: float) -> int:
     """Record this host into FILE, or print what would be in it.
@@ -71,7 +67,7 @@ def write(*, config: Config, file: Path | None, force: bool, despite_findings: b
     """
     if file is not None and file.exists() and not force:
         raise BaselineError(f"{file}: exists; name another file, or replace it with --force")
-    facts = _observe_complete(config, within)
+    facts, _ = _observe(config, within, well=True)
     if not despite_findings:
         _refuse_findings(config)
     if file is None:
@@ -111,7 +107,7 @@ def diff(*, config: Config, file: Path, form: str, within: float) -> int:
     type=OneOf([*ACCEPTABLE, _ALL]),
     help=f"A field that was changed on purpose, as diff and the alert name it; repeatable. {_ALL}: whatever differs.",
 )
-@_despite_findings("Accept the fields")
+@click.option("--despite-findings", is_flag=True, help="Accept the fields, also if check has critical findings.")
 @_flags("baseline.file", "baseline.from-host", "state.directory")
 def accept(*, config: Config, file: Path | None, fields: tuple[str, ...], despite_findings: bool, within: float) -> int:
     """Take fields that were changed on purpose over into the baseline, and keep the rest.
@@ -125,7 +121,7 @@ def accept(*, config: Config, file: Path | None, fields: tuple[str, ...], despit
     """
     path = file or _file_of_the_exporter(config)
     recorded = host_facts.read_baseline(path)
-    facts = _observe_complete(config, within)
+    facts, _ = _observe(config, within, well=True)
     if (found := changes(recorded.facts, facts)) and not fields:
         names = ", ".join(dict.fromkeys(each.field for each in found))
         what = f"{path}: differs in {names}; name with --field what was changed on purpose, or --field {_ALL}"
@@ -156,13 +152,6 @@ def _file_of_the_exporter(config: Config) -> Path:
     raise BaselineError("name the baseline's FILE, or the exporter's configuration with --config.file")
 
 
-def _observe_complete(config: Config, within_seconds: float) -> host_facts.HostFacts:
-    facts, lacks = _observe(config, within_seconds, well=True)
-    if lacks is not None:
-        raise BaselineError(f"no baseline of a host that lacks {lacks}; fix that first, then record it")
-    return facts
-
-
 def _refuse_findings(config: Config) -> None:
     with ExitStack() as stack:
         host = stepped_host(config, stack)
@@ -181,7 +170,10 @@ def _refuse_findings(config: Config) -> None:
 
 
 def _observe(config: Config, within_seconds: float, *, well: bool) -> tuple[host_facts.HostFacts, str | None]:
-    """The host's facts once all was read (and, with `well`, healthy), or at the deadline; and what was missing then."""
+    """The host's facts once all was read, or at the deadline, and what was missing then.
+
+    With `well`, it raises BaselineError unless the host is complete and healthy by then.
+    """
     configure("error", config.log_format)
     quick = Config(
         sample_fast_seconds=0.2,
@@ -208,6 +200,8 @@ def _observe(config: Config, within_seconds: float, *, well: bool) -> tuple[host
             return f"reading the host, {done:.0f} of {within_seconds:.0f} s; missing: {lacks}"
 
         sample_for(within_seconds, runner, sampler, look, ended, progress=progress)
+    if well and lacks is not None:
+        raise BaselineError(f"no baseline of a host that lacks {lacks}; fix that first, then record it")
     return facts, lacks
 
 

@@ -50,9 +50,8 @@ class BaselineWatch:
         report: Callable[[BaselineNews], None],
         state: StateDirectory | None,
     ) -> None:
-        self._path = config.baseline_file
-        if self._path is None and config.baseline_from_host and state is not None:
-            self._path = state.path(BASELINE)
+        learned = None if state is None or not config.baseline_from_host else state.path(BASELINE)
+        self._path = config.baseline_file or learned
         self.enabled = self._path is not None
         self.learns = config.baseline_from_host  # whether it records the baseline itself
         self.lane = lane  # where files are read and written
@@ -171,5 +170,5 @@ class BaselineWatch:
                 else BaselineError(format_exc(), reason="exception")
             )
             absent = self.learns and facts is None and error.reason == "missing"
-            news = BaselineNews(None, error=None if absent else error, missing=absent or facts is not None)
+            news = BaselineNews(None, error=None if absent else error, missing=absent)
         self._report(replace(news, duration_seconds=self._clock.now().monotonic - began))

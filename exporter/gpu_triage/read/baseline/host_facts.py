@@ -264,9 +264,7 @@ def write_baseline(path: Path, facts: HostFacts) -> None:
 
 
 def encode(facts: HostFacts) -> str:
-    gpus = [asdict(gpu) for gpu in facts.gpus]
-    for gpu in gpus:
-        gpu["peers"] = gpu["peers"] and dict(sorted(gpu["peers"].items()))
+    gpus = [asdict(gpu) | {"peers": gpu.peers and dict(sorted(gpu.peers.items()))} for gpu in facts.gpus]
     document = {
         "format": _FORMAT,
         "version": _VERSION,
