@@ -211,21 +211,7 @@ def _parts(path: Path, budget: Budget, stack: ExitStack) -> Iterator[Member]:
         yield member._replace(name=member.name.removeprefix("recording/"))
 
 
-def _lines(name: str, stream: Stream) -> Iterator[tuple[int, bytes]]:
-    number, rest = 1, b""
-    for chunk in stream:
-        *lines, rest = (rest + chunk).split(b"\n")
-        yield from enumerate(lines, start=number)
-        number += len(lines)
-        if number > _MOST_LINES or len(rest) > _MOST_LINE_BYTES:
-            limit = f"{_MOST_LINES} lines" if number > _MOST_LINES else f"{_MOST_LINE_BYTES >> 20} MiB in a line"
-            raise RecordingError(f"{name}: has more than {limit}; {_NOT_OURS}")
-    if stream.damage:
-        raise EOFError(stream.damage)
-    yield number, rest
-
-
-def _content(_name: str, stream: Stream) -> bytes:
+def _content(stream: Stream) -> bytes:
     content = b"".join(stream)
     if stream.damage:
         raise EOFError(stream.damage)
@@ -234,13 +220,13 @@ def _content(_name: str, stream: Stream) -> bytes:
 
 def _text(name: str, stream: Stream) -> str:
     try:
-        return _content(name, stream).decode()
+        return _content(stream).decode()
     except UnicodeDecodeError as error:
         raise RecordingError(f"{name}: is not UTF-8; {_INVALID}") from error
 
 
 def _about(name: str, stream: Stream) -> _About:
-    document = parse_json(_content(name, stream), name)
+    document = parse_json(_content(stream), name)
     about = document if isinstance(document, dict) else {}
     for key, right in (("format", _FORMAT), ("version", _VERSION)):
         if about.get(key) != right:
@@ -252,8 +238,13 @@ def _about(name: str, stream: Stream) -> _About:
 
 def _rows(what: str, read: Callable[..., T], name: str, stream: Stream) -> tuple[T, ...]:
     """Parse each line; `what` describes a valid one for error messages."""
-    rows = []
-    for number, line in _lines(name, stream):
+    content, rows = _content(stream), []
+    # Counted first: a hostile part has nothing but line breaks.
+    if content.count(b"\n") > _MOST_LINES:
+        raise RecordingError(f"{name}: has more than {_MOST_LINES} lines; {_NOT_OURS}")
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        if len(line) > _MOST_LINE_BYTES:
+            raise RecordingError(f"{name}: has more than {_MOST_LINE_BYTES >> 20} MiB in a line; {_NOT_OURS}")
         if line:
             try:
                 rows.append(read(*json.loads(line)))

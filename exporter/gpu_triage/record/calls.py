@@ -55,7 +55,7 @@ class CallKeys:
             metrics = [request.metrics[i].metricId for i in range(min(request.numMetrics, len(request.metrics)))]
             values = [self._samples.get(_address(request.sample2)), metrics]
         elif outs:
-            values.append(f"#{hashlib.sha256(b''.join(map(content, outs))).hexdigest()[:16]}")
+            values.append(f"#{hashlib.sha256(b''.join(map(bytes, outs))).hexdigest()[:16]}")
         return json.dumps([function, *values]), outs
 
 
@@ -69,10 +69,6 @@ def loose(key: str) -> str:
     if isinstance(parts[-1], str) and _DIGEST.fullmatch(parts[-1]):
         parts.pop()
     return json.dumps(parts)
-
-
-def content(out: Any) -> bytes:
-    return ctypes.string_at(ctypes.addressof(out), ctypes.sizeof(out))
 
 
 def fill(out: Any, raw: bytes) -> bool:

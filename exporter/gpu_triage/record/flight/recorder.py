@@ -133,20 +133,19 @@ class FlightRecorder:
         self._last_round_at, self._began_at = self._clock.now(), None
 
     def _run(self) -> None:
-        while not self._stopping:
-            self._guard(self.round)
-            self._woken.wait(INTERVAL_SECONDS)
-            self._woken.clear()
-        # The last judgment may have requested a recording during the last round.
-        self._guard(self._record_wanted)
-
-    def _guard(self, act: Callable[[], None]) -> None:
-        try:
-            act()
-        except Exception:
-            # An error must neither stop the recorder nor affect the exporter.
-            log.exception("the flight recorder failed")
-            self._fail(FlightRecorderError("exception", traceback.format_exc()))
+        ends = False
+        while not ends:
+            # The last judgment may have requested a recording during the round before the last one.
+            ends = self._stopping
+            try:
+                self.round()
+            except Exception:
+                # An error must neither stop the recorder nor affect the exporter.
+                log.exception("the flight recorder failed")
+                self._fail(FlightRecorderError("exception", traceback.format_exc()))
+            if not ends:
+                self._woken.wait(INTERVAL_SECONDS)
+                self._woken.clear()
 
     def _record_wanted(self) -> None:
         with self._lock:

@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from gpu_triage.documents import discard_partials
+from gpu_triage.documents.process_lock import ProcessLock
 from gpu_triage.errors import FlightRecorderError, LockTaken, RecordingError
 from gpu_triage.record.bundle import write_recording
-from gpu_triage.record.flight.directory import clean_up, failure, lock_of, prune, recorded_before, refuse_unusable
+from gpu_triage.record.flight.directory import LOCK, SUFFIX, failure, prune, recorded_before, refuse_unusable
 from gpu_triage.record.flight.process import AGAIN_SECONDS, WRITING_SECONDS, FlightRecording
 from gpu_triage.record.masking import Masker, local_masker, masked
 
@@ -20,14 +22,15 @@ _NICENESS: Final = 10
 def write_here(directory: Path, recording: FlightRecording, masker: Masker) -> str:
     """Write a recording in this process, as RecordingWriter does."""
     refuse_unusable(directory)
-    lock = lock_of(directory)
+    lock = ProcessLock(directory / LOCK)
     try:
         # Another exporter, or a leftover process of a previous one, may be writing the same recording.
         lock.acquire(wait=True)
         before = recorded_before(directory, recording.name, AGAIN_SECONDS)
         if before is not None:
             return before
-        clean_up(directory)
+        # Leftovers of interrupted writes: while the lock is held, no other process is writing them.
+        discard_partials(directory / f"*{SUFFIX}")
         write_recording(masked(recording.captured, masker, recording.verdict), directory / recording.name)
         prune(directory)
     except RecordingError as error:

@@ -15,6 +15,7 @@ from tests.status_pages import FACTS
 
 from gpu_triage.cli.main import group
 from gpu_triage.cli.run import run_cli
+from gpu_triage.documents.process_lock import ProcessLock
 from gpu_triage.driver.child import ChildProcess
 from gpu_triage.errors import FlightRecorderError
 from gpu_triage.judge.findings.finding import State
@@ -24,10 +25,10 @@ from gpu_triage.read.metrics.contract import HOST_LABELS
 from gpu_triage.record.bundle import read_recording
 from gpu_triage.record.capture import Captured
 from gpu_triage.record.flight.directory import (
+    LOCK,
     MOST_BYTES,
     MOST_FILES,
     file_name,
-    lock_of,
     prune,
     recorded_before,
     refuse_unusable,
@@ -287,7 +288,7 @@ def test_a_link_that_somebody_planted_is_not_locked(tmp_path: Path) -> None:
 
 
 def test_of_two_exporters_that_see_the_same_finding_the_second_takes_the_recording_of_the_first(tmp_path: Path) -> None:
-    first = lock_of(tmp_path)
+    first = ProcessLock(tmp_path / LOCK)
     first.acquire()
     answers: list[str] = []
     second = threading.Thread(target=lambda: answers.append(write_here(tmp_path, recording(MIDNIGHT + 60), MASKER)))
