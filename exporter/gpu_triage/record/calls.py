@@ -135,7 +135,6 @@ class RecordingNvml:
     """
 
     def __init__(self, base: NvmlLibrary, answered: Callable[[str, Answer], None]) -> None:
-        self.missing: set[str] = set()  # names of functions that the library lacks
         self.private: dict[str, tuple[Spans, ...]] = {}  # position of identifying data in each output buffer, by key
         self._base = base
         self._answered = answered
@@ -158,11 +157,7 @@ class RecordingNvml:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        try:
-            function = getattr(self._library, name)
-        except AttributeError:
-            self.missing.add(name)
-            raise
+        function = getattr(self._library, name)
         return function if name in _UNRECORDED else self._noting(name, function)
 
     def _noting(self, name: str, function: Callable[..., Any]) -> Callable[..., int]:

@@ -27,7 +27,6 @@ class Captured:
     seconds: float  # duration
     blocks: tuple[RingBlock, ...]  # of the ring; keys of files are ``QUESTION PATH``, those of NVML start with ``[``
     private: Mapping[str, tuple[Spans, ...]]  # position of identifying data in each output buffer, by key
-    missing: tuple[str, ...]  # NVML functions that the library lacks
     kmsg: Path | None  # path of the kernel log; None if it must not be read
 
 
@@ -47,8 +46,7 @@ class Capture:
         now, blocks = self._clock.now(), self.ring.content()
         lasted = now.monotonic - blocks[0].began if blocks else 0.0
         began = Moment(now.monotonic - lasted, now.wall - lasted)
-        missing = tuple(sorted(self._nvml.missing))
-        return Captured(began, lasted, blocks, dict(self._nvml.private), missing, self._kmsg)
+        return Captured(began, lasted, blocks, dict(self._nvml.private), self._kmsg)
 
     def close(self) -> None:
         """Stop recording files. Calls of NVML are still recorded, but end with the exporter."""

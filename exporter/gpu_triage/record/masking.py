@@ -117,7 +117,6 @@ def masked(captured: Captured, masker: Masker, verdict: str | None = None) -> Re
         monotonic=captured.began.monotonic,
         wall=captured.began.wall,
         seconds=captured.seconds,
-        missing_functions=captured.missing,
         answers=tuple(answers),
         files=tuple(states),
         kmsg=None if captured.kmsg is None else kernel_records(captured.kmsg, masker),

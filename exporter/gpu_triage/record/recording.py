@@ -41,7 +41,6 @@ class About:
     monotonic: _Moment  # start, in monotonic and wall clock seconds
     wall: _Moment
     seconds: Annotated[float, Range(0, MOST_DURATION)]  # duration
-    missing_functions: tuple[str, ...]  # NVML functions that the library lacks
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,7 +230,7 @@ MORE_BUFFERS = answered(1, 11, 4, 5, 6)._replace(outs=(*answered(1, 11, 4, 5, 6)
 
 
 def replayed(monkeypatch: pytest.MonkeyPatch, *answers: TimedAnswer) -> list[int]:
-    recording = Recording({}, 0.0, 0.0, PRESENT, (), answers, (), None)
+    recording = Recording({}, 0.0, 0.0, PRESENT, answers, (), None)
     library = ReplayedNvml(recording, lambda: PRESENT)
     monkeypatch.setitem(pynvml._nvmlGetFunctionPointer_cache, FUNCTION, getattr(library, FUNCTION))
     return [process.pid for process in read_list(FUNCTION, c_void_p(7))]

@@ -271,7 +271,7 @@ MASKER = Masker(b"k" * 32, hosts=[])
 
 
 def recording(wall: float = MIDNIGHT, *blocks: RingBlock) -> FlightRecording:
-    captured = Captured(Moment(100.0, wall - 600), 600.0, blocks, {"f": (((0, 4),),)}, ("g",), kmsg=None)
+    captured = Captured(Moment(100.0, wall - 600), 600.0, blocks, {"f": (((0, 4),),)}, kmsg=None)
     return FlightRecording(file_name(wall, "GPU 3", "gpu.lost"), captured, "{}")
 
 
