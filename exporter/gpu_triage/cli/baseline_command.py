@@ -119,7 +119,10 @@ def accept(*, config: Config, file: Path | None, fields: tuple[str, ...], despit
     Exit code 0: the host is as in the baseline. 1: other fields still differ. 2: nothing was accepted, since no
     --field was given, the host is not complete and healthy, or the file or the options cannot be used.
     """
-    path = file or _file_of_the_exporter(config)
+    learned = kept_apart(config).state_directory if config.baseline_from_host else None
+    path = file or config.baseline_file or (learned and StateDirectory(learned).path(BASELINE))
+    if path is None:
+        raise BaselineError("name the baseline's FILE, or the exporter's configuration with --config.file")
     recorded = host_facts.read_baseline(path)
     facts, _ = _observe(config, within, well=True)
     if (found := changes(recorded.facts, facts)) and not fields:
@@ -134,22 +137,13 @@ def accept(*, config: Config, file: Path | None, fields: tuple[str, ...], despit
             _refuse_findings(replace(config, baseline_file=None, baseline_from_host=False))
         host_facts.write_baseline(path, merged)
     remaining = {(each.field, _subject(each)) for each in left}
-    taken = [each for each in found if (each.field, _subject(each)) not in remaining]
     # A line for each difference: pdsh and its like put the host's name before it.
-    for word, differences in (("accepted", taken), ("still different", left)):
-        for each in differences:
-            click.echo(printable(f"{word}: {_subject(each)}: {each.field}: {each.was} -> {each.now}"))
+    for each in sorted(found, key=lambda each: (each.field, _subject(each)) in remaining):
+        word = "still different" if (each.field, _subject(each)) in remaining else "accepted"
+        click.echo(printable(f"{word}: {_subject(each)}: {each.field}: {each.was} -> {each.now}"))
     if not found:
         click.echo(f"this host is as in the baseline of {host_facts.timestamp(recorded.facts.at)}")
     return 1 if left else 0
-
-
-def _file_of_the_exporter(config: Config) -> Path:
-    if config.baseline_file is not None:
-        return config.baseline_file
-    if config.baseline_from_host and (folder := kept_apart(config).state_directory) is not None:
-        return StateDirectory(folder).path(BASELINE)
-    raise BaselineError("name the baseline's FILE, or the exporter's configuration with --config.file")
 
 
 def _refuse_findings(config: Config) -> None:
@@ -250,7 +244,7 @@ def _as_json(recorded: host_facts.Baseline, lacks: str | None, found: tuple[Comp
 
 
 def meaning_of(change: Comparison) -> str:
-    then, now = (change.gpu.recorded, change.gpu.now) if change.gpu else (None, None)
+    then, now = change.gpu or (None, None)
     if then and then.pcie and now and now.pcie and change.field.startswith("pcie_"):
         return _link_meaning(then.pcie, now.pcie, "width" if change.field == "pcie_width" else "generation")
     if change.field == BOARD and None in (then, now):

@@ -227,7 +227,7 @@ class Sampler:
         elsewhere = lane if config.baseline_file is None else make_lane(baseline.NAME)
         # The baseline, which any thread may reload.
         self.baseline = BaselineWatch(
-            machine.clock, config, elsewhere, lambda news: post(partial(self._take_baseline, news)), self._state
+            context, elsewhere, lambda news: post(partial(self._take_baseline, news)), self._state
         )
         self._saved = StateStores(context, lane, self._state, self.status.count, may_write=writes_state)
         pushed = (xid.NAME,) * self._xid.enabled + (incidents.NAME,) + (baseline.NAME,) * self.baseline.enabled

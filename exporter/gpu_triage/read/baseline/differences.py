@@ -57,10 +57,6 @@ class Comparison(NamedTuple):
     was: str  # `was` and `now` hold the values of the aspects that differ; "" if none do
     now: str
 
-    @property
-    def differs(self) -> bool:
-        return self.was != self.now
-
 
 def _plain(value: object) -> Aspects:
     return {"": ("on" if value else "off") if isinstance(value, bool) else str(value)}
@@ -153,7 +149,10 @@ def _compared(rows: Iterable[_Field], pair: GpuPair | None, then: Any, now: Any)
         keys = sorted(before.keys() | after.keys() if field.whole else before.keys() & after.keys())
         if keys or field.whole:
             changed = [key for key in keys if before.get(key) != after.get(key)]
-            yield Comparison(field.name, pair, _shown(changed, before), _shown(changed, after))
+            was, present = (
+                ", ".join(f"{key} {values.get(key, ABSENT)}".strip() for key in changed) for values in (before, after)
+            )
+            yield Comparison(field.name, pair, was, present)
 
 
 def _with_peers(gpu: GpuFacts, names: Mapping[str, str]) -> GpuFacts:
@@ -161,12 +160,8 @@ def _with_peers(gpu: GpuFacts, names: Mapping[str, str]) -> GpuFacts:
     return replace(gpu, peers={names[uuid]: peer for uuid, peer in (gpu.peers or {}).items() if uuid in names} or None)
 
 
-def _shown(aspects: Iterable[str], values: Aspects) -> str:
-    return ", ".join(f"{aspect} {values.get(aspect, ABSENT)}".strip() for aspect in aspects)
-
-
 def changes(recorded: HostFacts, now: HostFacts) -> tuple[Comparison, ...]:
-    return tuple(each for each in compare(recorded, now) if each.differs)
+    return tuple(each for each in compare(recorded, now) if each.was != each.now)
 
 
 def match(recorded: Iterable[GpuFacts], now: Iterable[GpuFacts]) -> tuple[GpuPair, ...]:
@@ -202,7 +197,7 @@ def accepted(recorded: HostFacts, now: HostFacts, fields: Collection[str]) -> Ho
             # Peers that were added come with all they have.
             then = replace(then, peers={**(gpu.peers or {}), **(then.peers or {})} or None)
             gpu = replace(then, **_taken(_IDENTITY + _GPU, then, gpu, fields))
-        gpus.append(replace(gpu, uuid=uuids[gpu.uuid]))
+        gpus.append(gpu)
     shared = replace(recorded.host, **_taken(_HOST, recorded.host, now.host, fields))
     return HostFacts(now.at, shared, tuple(gpus))
 

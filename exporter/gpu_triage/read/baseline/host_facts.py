@@ -73,7 +73,6 @@ Peer = dict[Annotated[str, Pattern(f"{LEVEL}|{P2P}.+", f"{LEVEL}, or a key that 
 a capability (read, write, nvlink, atomics, prop) is the capability's status (ok, chipset_not_supported, …)."""
 
 ClockTable = Literal["max_hertz", "target_hertz", "default_hertz"]
-ClockTables = Mapping[ClockTable, Amounts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +102,7 @@ class GpuFacts:
     # numbers of the NVLink links that are up; unknown while the GPU is partitioned with MIG
     nvlinks_up: tuple[Annotated[int, Range(0, 63)], ...] | None = None
     power_watts: Amounts | None = None  # by limit: enforced, default, min, max
-    clocks: ClockTables | None = None  # maximum, target and default, each by clock (graphics, sm, memory, video)
+    clocks: Mapping[ClockTable, Amounts] | None = None  # each by clock (graphics, sm, memory, video)
     persistence_mode: bool | None = None
     ecc_mode: bool | None = None
     peers: Annotated[Mapping[Name, Peer], AtMost(_MOST_ENTRIES)] | None = None  # other GPUs by UUID
@@ -140,7 +139,6 @@ def expected_p2p(facts: HostFacts) -> bool | None:
 
 
 _Levels = Mapping[frozenset[str], str]  # nearest common ancestor by the UUIDs of two GPUs
-ReadingOf = Callable[[str], object | None]  # the latest reading of a collector by its name, or None
 
 
 class GpuReadings(NamedTuple):
@@ -148,7 +146,7 @@ class GpuReadings(NamedTuple):
 
     uuid: str
     pci_bus_id: str | None
-    reading_of: ReadingOf
+    reading_of: Callable[[str], object | None]  # the latest reading of a collector by its name
 
     def fact(self, collector: GpuCollector[R], of: Callable[[R], F | None]) -> F | None:
         reading = cast("R | None", self.reading_of(collector.name))
@@ -265,14 +263,8 @@ def write_baseline(path: Path, facts: HostFacts) -> None:
 
 def encode(facts: HostFacts) -> str:
     gpus = [asdict(gpu) | {"peers": gpu.peers and dict(sorted(gpu.peers.items()))} for gpu in facts.gpus]
-    document = {
-        "format": _FORMAT,
-        "version": _VERSION,
-        "recorded": timestamp(facts.at),
-        "host": asdict(facts.host),
-        "gpus": gpus,
-    }
-    return f"{_pretty(document)}\n"
+    head = {"format": _FORMAT, "version": _VERSION, "recorded": timestamp(facts.at)}
+    return _pretty({**head, "host": asdict(facts.host), "gpus": gpus}) + "\n"
 
 
 def decode(content: bytes, file: str) -> HostFacts:
