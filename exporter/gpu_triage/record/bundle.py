@@ -1,8 +1,8 @@
 """Reads and writes recordings on disk: a folder, or the same files in one ``.tar.gz``.
 
 ``recording.json``: format, start time and duration. ``nvml.jsonl``: one NVML response per line. ``files.jsonl``: one
-answer about a path of sysfs or procfs per line, repeated whenever it changes. ``kmsg``: the driver's kernel messages.
-``verdict.json``, only in flight recordings: the judgment that triggered the recording.
+answer about a path of sysfs or procfs per line, repeated whenever it changes. ``kmsg``, if it could be read: the
+driver's kernel messages. ``verdict.json``, only in flight recordings: the judgment that triggered the recording.
 
 Everything is validated and kept in memory: no name in a recording is ever used as a path. What is read is limited in
 bytes and time, whatever a recording claims.
@@ -20,7 +20,7 @@ import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -44,20 +44,13 @@ _MOST_BLOBS: Final = 16  # of one answer
 _LEAST_TEXT: Final = 4
 _MOST_CODE: Final = 1 << 31
 _ARCHIVE: Final = ".tar.gz"
-_ABOUT, _NVML, _FILES, _KMSG = _PARTS = ("recording.json", "nvml.jsonl", "files.jsonl", "kmsg")
-_VERDICT: Final = "verdict.json"
+_ABOUT, _NVML, _FILES = _PARTS = ("recording.json", "nvml.jsonl", "files.jsonl")
+_KMSG, _VERDICT = _OPTIONAL = ("kmsg", "verdict.json")
 _NOT_OURS: Final = "name what gpu-triage record wrote"
 _INVALID: Final = "record it again"
 _REASON: Final = re.compile("[a-z_]{0,40}")
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class _About(About):
-    """Content of ``recording.json``, without its format."""
-
-    kmsg_readable: bool
 
 
 def prepare_target(path: Path, *, replace: bool = False) -> None:
@@ -75,7 +68,7 @@ def prepare_target(path: Path, *, replace: bool = False) -> None:
             return
         path.mkdir(parents=True, exist_ok=True)
         names = {each.name for each in path.iterdir()}
-        if names and not {*_PARTS} <= names <= {*_PARTS, _VERDICT}:
+        if names and not {*_PARTS} <= names <= {*_PARTS, *_OPTIONAL}:
             raise RecordingError(f"{path}: is not empty; name a new folder, or a file ending in {_ARCHIVE}")
         if names and not replace:
             raise RecordingError(f"{path}: holds a recording; name another folder, or replace it with --force")
@@ -92,7 +85,8 @@ def write_recording(recording: Recording, path: Path) -> None:
         if path.name.endswith(_ARCHIVE):
             write_file(path, _archived(parts, int(recording.wall)))
             return
-        (path / _VERDICT).unlink(missing_ok=True)
+        for name in _OPTIONAL:
+            (path / name).unlink(missing_ok=True)
         for name, raw in parts.items():
             # In another user's folder, what has the name of a part may be a link.
             replace_file(path / name, raw)
@@ -116,15 +110,15 @@ def _unwritable(path: Path, error: OSError) -> RecordingError:
 
 
 def _texts(recording: Recording) -> Iterator[tuple[str, str]]:
-    about = {"format": _FORMAT, "version": _VERSION, **_facts(recording), "kmsg_readable": recording.kmsg is not None}
+    about = {"format": _FORMAT, "version": _VERSION, **_facts(recording)}
     yield _ABOUT, json.dumps(about, indent=2) + "\n"
     answers = ((round(s, 3), json.loads(key), code, *map(_packed, outs)) for s, key, code, outs in recording.answers)
     yield _NVML, "".join(json.dumps(each) + "\n" for each in answers)
     states = map(_file_row, recording.files)
     yield _FILES, "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in states)
-    yield _KMSG, recording.kmsg or ""
-    if recording.verdict is not None:
-        yield _VERDICT, recording.verdict
+    for name, text in ((_KMSG, recording.kmsg), (_VERDICT, recording.verdict)):
+        if text is not None:
+            yield name, text
 
 
 def _facts(about: About) -> dict[str, Any]:
@@ -183,21 +177,17 @@ def read_recording(path: Path, now: Callable[[], float] = time.monotonic) -> Rec
     except (OSError, EOFError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise RecordingError(f"{path}: cannot be read: {why}; {_NOT_OURS}") from error
-    about: _About = found[_ABOUT]
+    facts = _facts(found[_ABOUT])
     return Recording(
-        **_facts(about),
-        answers=found[_NVML],
-        files=found[_FILES],
-        kmsg=found[_KMSG] if about.kmsg_readable else None,
-        verdict=found.get(_VERDICT),
+        **facts, answers=found[_NVML], files=found[_FILES], kmsg=found.get(_KMSG), verdict=found.get(_VERDICT)
     )
 
 
 def _parts(path: Path, budget: Budget, stack: ExitStack) -> Iterator[Member]:
     if path.is_dir():
-        for name in (*_PARTS, _VERDICT):
+        for name in (*_PARTS, *_OPTIONAL):
             part = path / name
-            if name == _VERDICT and not part.exists():
+            if name in _OPTIONAL and not part.exists():
                 continue
             if not stat.S_ISREG(part.lstat().st_mode):
                 raise RecordingError(f"{name}: is no file; {_NOT_OURS}")
@@ -225,15 +215,13 @@ def _text(name: str, stream: Stream) -> str:
         raise RecordingError(f"{name}: is not UTF-8; {_INVALID}") from error
 
 
-def _about(name: str, stream: Stream) -> _About:
+def _about(name: str, stream: Stream) -> About:
     document = parse_json(_content(stream), name)
-    about = document if isinstance(document, dict) else {}
+    about = dict(document) if isinstance(document, dict) else {}
     for key, right in (("format", _FORMAT), ("version", _VERSION)):
-        if about.get(key) != right:
-            raise RecordingError(f"{name}: {key}: is {about.get(key)!r:.80}, and this program reads {right!r}")
-    return read_value(
-        _About, {key: each for key, each in about.items() if key not in ("format", "version")}, Place(name)
-    )
+        if (found := about.pop(key, None)) != right:
+            raise RecordingError(f"{name}: {key}: is {found!r:.80}, and this program reads {right!r}")
+    return read_value(About, about, Place(name))
 
 
 def _rows(what: str, read: Callable[..., T], name: str, stream: Stream) -> tuple[T, ...]:
