@@ -79,15 +79,13 @@ def prepare_target(path: Path, *, replace: bool = False) -> None:
 def write_recording(recording: Recording, path: Path) -> None:
     """Write a recording, a file if the path ends in ``.tar.gz``, else a folder; replaces one. Raises RecordingError."""
     prepare_target(path, replace=True)
-    # Names that aren't valid UTF-8 are escaped.
-    parts = {name: text.encode("utf-8", "backslashreplace") for name, text in _texts(recording)}
     try:
         if path.name.endswith(_ARCHIVE):
-            write_file(path, _archived(parts, int(recording.wall)))
+            write_file(path, archived(recording))
             return
         for name in _OPTIONAL:
             (path / name).unlink(missing_ok=True)
-        for name, raw in parts.items():
+        for name, raw in _contents(recording):
             # In another user's folder, what has the name of a part may be a link.
             replace_file(path / name, raw)
         sync_directory(path)
@@ -95,18 +93,25 @@ def write_recording(recording: Recording, path: Path) -> None:
         raise _unwritable(path, error) from error
 
 
-def _archived(parts: Mapping[str, bytes], modified_at: int) -> bytes:
+def archived(recording: Recording) -> bytes:
+    """A recording as a ``.tar.gz``."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w:gz") as tar:
-        for name, raw in parts.items():
+        for name, raw in _contents(recording):
             member = tarfile.TarInfo(f"recording/{name}")
-            member.size, member.mtime = len(raw), modified_at
+            member.size, member.mtime = len(raw), int(recording.wall)
             tar.addfile(member, io.BytesIO(raw))
     return archive.getvalue()
 
 
 def _unwritable(path: Path, error: OSError) -> RecordingError:
     return RecordingError(f"{path}: cannot be written: {error.strerror or error}; name another place")
+
+
+def _contents(recording: Recording) -> Iterator[tuple[str, bytes]]:
+    for name, text in _texts(recording):
+        # Names that aren't valid UTF-8 are escaped.
+        yield name, text.encode("utf-8", "backslashreplace")
 
 
 def _texts(recording: Recording) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ import ctypes
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from gpu_triage.driver.nvml.library_file import NAME, refuse_cut_short
@@ -117,14 +117,10 @@ Spans = tuple[tuple[int, int], ...]
 """Start and end offset of each private member in one output buffer."""
 
 
-def answer_of(code: int, outs: Iterable[tuple[bytes, bytes]]) -> Answer:
+def answer_of(code: int, outs: Sequence[tuple[bytes, bytes]]) -> Answer:
     """The answer of a call, from its output buffers before and after it."""
-    pairs = tuple(outs)
-    return Answer(
-        code,
-        tuple(None if new == old else new.rstrip(b"\0") for old, new in pairs),
-        tuple(len(new) for _, new in pairs),
-    )
+    changed = tuple(None if new == old else new.rstrip(b"\0") for old, new in outs)
+    return Answer(code, changed, tuple(len(new) for _, new in outs))
 
 
 class RecordingNvml:

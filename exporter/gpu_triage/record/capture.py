@@ -34,8 +34,6 @@ class Capture:
     """Captures what the host answers to an exporter that runs on `self.machine`, from creation until it is closed."""
 
     def __init__(self, machine: Machine, kept_seconds: float = KEPT_SECONDS, most_bytes: int = MOST_BYTES) -> None:
-        self._clock = machine.clock
-        self._kmsg = machine.kmsg
         self.ring = Ring(lambda: machine.clock.now().monotonic, kept_seconds, most_bytes)
         self._nvml = RecordingNvml(machine.nvml, self.ring.note)
         self.machine = replace(machine, nvml=self._nvml)  # the same host, with recording enabled
@@ -43,10 +41,10 @@ class Capture:
         self._hooks.enter_context(files.hooked({"sys": machine.sysfs, "proc": machine.procfs}, self._asked))
 
     def captured(self) -> Captured:
-        now, blocks = self._clock.now(), self.ring.content()
+        now, blocks = self.machine.clock.now(), self.ring.content()
         lasted = now.monotonic - blocks[0].began if blocks else 0.0
         began = Moment(now.monotonic - lasted, now.wall - lasted)
-        return Captured(began, lasted, blocks, dict(self._nvml.private), self._kmsg)
+        return Captured(began, lasted, blocks, dict(self._nvml.private), self.machine.kmsg)
 
     def close(self) -> None:
         """Stop recording files. Calls of NVML are still recorded, but end with the exporter."""

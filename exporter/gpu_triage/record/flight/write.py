@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from gpu_triage.documents import discard_partials
+from gpu_triage.documents import discard_partials, write_file
 from gpu_triage.documents.process_lock import ProcessLock
-from gpu_triage.errors import FlightRecorderError, LockTaken, RecordingError
-from gpu_triage.record.bundle import write_recording
+from gpu_triage.errors import FlightRecorderError, LockTaken
+from gpu_triage.record.bundle import archived
 from gpu_triage.record.flight.directory import LOCK, SUFFIX, failure, prune, recorded_before, refuse_unusable
 from gpu_triage.record.flight.process import AGAIN_SECONDS, WRITING_SECONDS, FlightRecording
 from gpu_triage.record.masking import Masker, local_masker, masked
@@ -31,13 +31,8 @@ def write_here(directory: Path, recording: FlightRecording, masker: Masker) -> s
             return before
         # Leftovers of interrupted writes: while the lock is held, no other process is writing them.
         discard_partials(directory / f"*{SUFFIX}")
-        write_recording(masked(recording.captured, masker, recording.verdict), directory / recording.name)
+        write_file(directory / recording.name, archived(masked(recording.captured, masker, recording.verdict)))
         prune(directory)
-    except RecordingError as error:
-        cause = error.__cause__
-        if isinstance(cause, OSError):
-            raise failure(directory, cause) from error
-        raise FlightRecorderError("io_error", str(error)) from error
     except LockTaken as error:
         raise FlightRecorderError("in_use", f"{directory}: {error}") from error
     except OSError as error:
