@@ -13,6 +13,7 @@ import io
 import json
 import re
 import stat
+import string
 import tarfile
 import tempfile
 import time
@@ -27,9 +28,9 @@ from typing import Any, Final, TypeVar
 
 from gpu_triage.documents import Place, parse_json, read_value, replace_file, sync_directory, write_file
 from gpu_triage.documents.stream import Budget, Member, Stream, TimeLimit, members, opened, unpacked
-from gpu_triage.driver.kernel.files import QUESTIONS, Question
+from gpu_triage.driver.kernel.files import QUESTIONS
 from gpu_triage.errors import DocumentError, RecordingError
-from gpu_triage.record.recording import MOST_MOMENT, About, FileAnswer, Recording, TimedAnswer
+from gpu_triage.record.recording import ABSENT, FAILED, FOUND, MOST_MOMENT, About, Recording, TimedAnswer
 
 MOST_BYTES: Final = 128 << 20
 """Limit for a recording, uncompressed, and for the output buffers in it."""
@@ -42,14 +43,16 @@ _MOST_LINE_BYTES: Final = 16 << 20
 _MOST_BLOB_BYTES: Final = 1 << 20  # of one output buffer; the largest real ones are process lists
 _MOST_BLOBS: Final = 16  # of one answer
 _LEAST_TEXT: Final = 4
+_PRINTABLE: Final = string.printable.encode()
 _MOST_CODE: Final = 1 << 31
 _ARCHIVE: Final = ".tar.gz"
 _ABOUT, _NVML, _FILES = _PARTS = ("recording.json", "nvml.jsonl", "files.jsonl")
 _KMSG, _VERDICT = _OPTIONAL = ("kmsg", "verdict.json")
 _NOT_OURS: Final = "name what gpu-triage record wrote"
 _INVALID: Final = "record it again"
-_REASON: Final = re.compile("[a-z_]{0,40}")
+_REASON: Final = re.compile(b"[a-z_]{1,40}")
 
+_Outs = tuple[bytes | None, ...]
 T = TypeVar("T")
 
 
@@ -117,10 +120,8 @@ def _contents(recording: Recording) -> Iterator[tuple[str, bytes]]:
 def _texts(recording: Recording) -> Iterator[tuple[str, str]]:
     about = {"format": _FORMAT, "version": _VERSION, **_facts(recording)}
     yield _ABOUT, json.dumps(about, indent=2) + "\n"
-    answers = ((round(s, 3), json.loads(key), code, *map(_packed, outs)) for s, key, code, outs in recording.answers)
-    yield _NVML, "".join(json.dumps(each) + "\n" for each in answers)
-    states = map(_file_row, recording.files)
-    yield _FILES, "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in states)
+    yield _NVML, "".join(_line(json.loads(each.key), each) for each in recording.answers)
+    yield _FILES, "".join(_line(each.key, each) for each in recording.files)
     for name, text in ((_KMSG, recording.kmsg), (_VERDICT, recording.verdict)):
         if text is not None:
             yield name, text
@@ -130,10 +131,8 @@ def _facts(about: About) -> dict[str, Any]:
     return {each.name: getattr(about, each.name) for each in fields(About)}
 
 
-def _file_row(answer: FileAnswer) -> list[object]:
-    text = None if answer.content is None else answer.content.decode("utf-8", "surrogateescape")
-    failure = [answer.failure] if answer.failure else []
-    return [round(answer.seconds, 3), answer.question, answer.path, text, *failure]
+def _line(key: object, answer: TimedAnswer) -> str:
+    return json.dumps((round(answer.seconds, 3), key, answer.code, *map(_packed, answer.outs))) + "\n"
 
 
 def _packed(raw: bytes | None) -> str | list[object] | None:
@@ -141,7 +140,7 @@ def _packed(raw: bytes | None) -> str | list[object] | None:
     if raw is None:
         return None
     text = raw.rstrip(b"\0")
-    if len(text) >= _LEAST_TEXT and all(32 <= byte < 127 for byte in text):  # noqa: PLR2004 - printable ASCII
+    if len(text) >= _LEAST_TEXT and not text.strip(_PRINTABLE):
         return [text.decode("ascii"), len(raw)]
     return b64encode(zlib.compress(raw)).decode()
 
@@ -246,14 +245,17 @@ def _rows(what: str, read: Callable[..., T], name: str, stream: Stream) -> tuple
     return tuple(rows)
 
 
-def _nvml(name: str, stream: Stream) -> tuple[TimedAnswer, ...]:
+def _answers(
+    what: str, key_of: Callable[[object, int, _Outs], str], name: str, stream: Stream
+) -> tuple[TimedAnswer, ...]:
     left = MOST_BYTES
 
     def answer(seconds: float, key: object, code: object, *outs: object) -> TimedAnswer:
         nonlocal left
         if not isinstance(code, int) or not -_MOST_CODE <= code < _MOST_CODE or len(outs) > _MOST_BLOBS:
             raise ValueError("no code of NVML, or too many buffers")
-        found = TimedAnswer(_time(seconds), _key(key), code, tuple(map(_unpacked, outs)))
+        unpacked_outs = tuple(map(_unpacked, outs))
+        found = TimedAnswer(_time(seconds), key_of(key, code, unpacked_outs), code, unpacked_outs)
         left -= sum(len(out) for out in found.outs if out is not None)
         if left < 0:
             raise RecordingError(
@@ -261,10 +263,10 @@ def _nvml(name: str, stream: Stream) -> tuple[TimedAnswer, ...]:
             )
         return found
 
-    return _rows("answer of NVML", answer, name, stream)
+    return _rows(what, answer, name, stream)
 
 
-def _key(parts: object) -> str:
+def _call_key(parts: object, _code: int, _outs: _Outs) -> str:
     """The key of a call: a function's name, and numbers, text, or lists of these."""
     if not isinstance(parts, list) or not parts or not isinstance(parts[0], str):
         raise TypeError("a key does not start with a function's name")
@@ -274,15 +276,15 @@ def _key(parts: object) -> str:
     return json.dumps(parts)
 
 
-def _file(seconds: float, question: Question, path: str, content: str | None, failure: str = "") -> FileAnswer:
-    if (
-        question not in QUESTIONS
-        or path.split("/", maxsplit=1)[0] not in ("sys", "proc")
-        or not _REASON.fullmatch(failure)
-    ):
-        raise ValueError("no question about a path of sysfs or procfs")
-    raw = None if content is None else content.encode("utf-8", "surrogateescape")
-    return FileAnswer(_time(seconds), question, path, raw, failure)
+def _file_key(key: object, code: int, outs: _Outs) -> str:
+    """The key of a question about a file of sysfs or procfs; raises ValueError if that cannot be its answer."""
+    question, _, path = str(key).partition(" ")
+    one = len(outs) == 1
+    right = {FOUND: one, ABSENT: not outs, FAILED: one and _REASON.fullmatch(outs[0] or b"") is not None}
+    is_file = question in QUESTIONS and path.split("/", maxsplit=1)[0] in ("sys", "proc")
+    if not is_file or None in outs or not right.get(code):
+        raise ValueError("no answer about a path of sysfs or procfs")
+    return str(key)
 
 
 def _time(value: float) -> float:
@@ -294,8 +296,8 @@ def _time(value: float) -> float:
 
 _READERS: Final[Mapping[str, Callable[[str, Stream], Any]]] = {
     _ABOUT: _about,
-    _NVML: _nvml,
-    _FILES: partial(_rows, "answer about a file of sysfs or procfs", _file),
+    _NVML: partial(_answers, "answer of NVML", _call_key),
+    _FILES: partial(_answers, "answer about a file of sysfs or procfs", _file_key),
     _KMSG: _text,
     _VERDICT: _text,
 }

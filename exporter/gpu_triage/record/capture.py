@@ -10,10 +10,8 @@ from gpu_triage.driver.kernel import files
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Machine, Moment
 from gpu_triage.record.calls import RecordingNvml, Spans
+from gpu_triage.record.recording import ABSENT, FAILED, FOUND
 from gpu_triage.record.ring import KEPT_SECONDS, MOST_BYTES, Answer, Ring, RingBlock
-
-FOUND, ABSENT, FAILED = range(3)
-"""Codes of answers to questions about files. The content, or the reason of the failure, is the only output."""
 
 _NEVER: Final = frozenset({"cmdline", "environ", "maps", "smaps", "numa_maps", "mem"})
 """Command lines, environments and memory are never recorded, whichever code reads them."""
@@ -56,11 +54,10 @@ class Capture:
         except HostReadFailed as failed:
             self._note(question, path, FAILED, failed.reason.encode())
             raise
-        self._note(question, path, ABSENT if content is None else FOUND, content or b"")
+        self._note(question, path, *((ABSENT,) if content is None else (FOUND, content)))
         return content
 
-    def _note(self, question: files.Question, path: str, code: int, content: bytes) -> None:
+    def _note(self, question: files.Question, path: str, code: int, *outs: bytes) -> None:
         if path.rpartition("/")[2] not in _NEVER:
             of_process = path.startswith("proc/") and path[5:6].isdigit()
-            answer = Answer(code, (content,), (len(content),))
-            self.ring.note(f"{question} {path}", answer, passing=of_process)
+            self.ring.note(f"{question} {path}", Answer(code, outs, tuple(map(len, outs))), passing=of_process)
