@@ -92,7 +92,8 @@ def test_of_many_answers_about_a_few_files_the_latest_is_in_effect(tmp_path: Pat
     write_recording(replace(harmless, files=()), tmp_path / "many")
     with (tmp_path / "many" / "files.jsonl").open("w") as file:
         for number in range(300_000):
-            file.write(json.dumps([number // 50, f"text proc/{number % 50}/stat", 0, [f"{number}", len(f"{number}")]]) + "\n")
+            text = str(number)
+            file.write(json.dumps([number // 50, f"text proc/{number % 50}/stat", 0, [text, len(text)]]) + "\n")
     clock = VirtualClock()
     with replayed_machine(tmp_path / "many", clock=clock) as machine:
         clock.advance(100.5)

@@ -12,24 +12,20 @@ from gpu_triage.options.values import TextType
 
 VARIABLE_PREFIX = "GPU_TRIAGE_"
 
-_SECTIONS = {
-    part: heading
-    for heading, parts in {
-        "Web": "web",
-        "Sampling": "sample stale-after",
-        "Expectations": "expect baseline",
-        "Findings": "judge",
-        "Metrics": "metrics",
-        "Collectors": "process network nccl collector",
-        "Schedulers": "kubernetes slurm",
-        "Paths": "state flight-recorder path",
-        "Logging": "log",
-        "Simulation": "replay simulate simulate-at simulate-pace",
-        "Configuration file": "config",
-    }.items()
-    for part in parts.split()
+_SECTIONS: Final = {
+    "Web": ("web",),
+    "Sampling": ("sample", "stale-after"),
+    "Expectations": ("expect", "baseline"),
+    "Findings": ("judge",),
+    "Metrics": ("metrics",),
+    "Collectors": ("process", "network", "nccl", "collector"),
+    "Schedulers": ("kubernetes", "slurm"),
+    "Paths": ("state", "flight-recorder", "path"),
+    "Logging": ("log",),
+    "Simulation": ("replay", "simulate", "simulate-at", "simulate-pace"),
+    "Configuration file": ("config",),
 }
-"""Headings in the help, by the first part of the key."""
+"""Headings in the help, with the first parts of their options' keys."""
 
 MEANINGS: Final[Mapping[str, str]] = parse_json(packaged(__package__, "meanings.json").encode(), "meanings.json")
 """The help of each option, by its key."""
@@ -58,7 +54,8 @@ class Option(click.Option):
         collector: str | None = None,
     ) -> None:
         words = key.replace(".", "_").replace("-", "_")
-        self.key, self.section, self.field, self.kind = key, _SECTIONS[key.partition(".")[0]], field, kind
+        self.key, self.field, self.kind = key, field, kind
+        self.section = next(heading for heading, parts in _SECTIONS.items() if key.partition(".")[0] in parts)
         self.collector, self.preset = collector, preset
         # Whether its flag takes no value: ``--name`` is on, ``--no-name`` is off.
         self.on_off = collector is not None or isinstance(preset, bool)

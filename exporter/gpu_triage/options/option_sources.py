@@ -38,18 +38,14 @@ def _settings_in_file(path: str, options: Sequence[Option]) -> dict[str, Setting
     for option in options:
         if option.field is not None:
             *sections, last = option.key.split(".")
-            table = tree
+            table: Any = tree
             for section in sections:
-                table = table.setdefault(section, {})
+                table = table.setdefault(section, Keyed({})).hints
             texts = getattr(option.kind, "in_file", None) or partial(_texts, many=option.multiple)
             table[last] = Annotated[tuple[str, ...], Parsed(texts)]
     with raised_as(ConfigError):
-        found = read_value(_hint(tree), parse_yaml(read_file(path), path), Place(path))
+        found = read_value(Keyed(tree), parse_yaml(read_file(path), path), Place(path))
     return {key: Setting(texts, f"{path}: {key}", Origin.FILE) for key, texts in _flat(found)}
-
-
-def _hint(tree: Mapping[str, Any]) -> Keyed:
-    return Keyed({key: _hint(each) if isinstance(each, dict) else each for key, each in tree.items()})
 
 
 def _flat(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, tuple[str, ...]]]:
