@@ -23,7 +23,7 @@ from gpu_triage.read.exporter.flight_recorder import NAME, FlightReading, Writte
 from gpu_triage.read.metrics.contract import HOST_LABELS, GpuLabels
 from gpu_triage.record.capture import Capture
 from gpu_triage.record.flight.directory import file_name, refuse_unusable
-from gpu_triage.record.flight.process import AGAIN_SECONDS, WRITING_SECONDS, FlightRecording, RecordingWriter
+from gpu_triage.record.flight.process import AGAIN_SECONDS, WRITING_SECONDS, RecordingWriter
 
 log = logging.getLogger(__name__)
 
@@ -167,10 +167,9 @@ class FlightRecorder:
         from gpu_triage.judge.report.machine_readable import render_json  # noqa: PLC0415
 
         name = file_name(now.wall, causes[0].subject, causes[0].code)
-        recording = FlightRecording(name, self._capture.captured(), render_json(judgment.report))
         self._writes = True
         try:
-            name = self._write(self._directory, recording)
+            name = self._write(self._directory, name, self._capture.captured(), render_json(judgment.report))
         finally:
             self._writes = False
         with self._lock:
