@@ -51,8 +51,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.nice(_NICENESS)
     try:
-        request = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the process that started this one
-        answer = {"file": write_here(*request, masker=local_masker())}
+        # From the process that started this one.
+        directory, name, captured, verdict = pickle.load(sys.stdin.buffer)  # noqa: S301
+        answer = {"file": write_here(directory, name, captured, verdict, local_masker())}
     except (EOFError, pickle.UnpicklingError):
         answer = {"error": "io_error", "detail": "the exporter ended before it had handed over all data"}
     except FlightRecorderError as failed:
