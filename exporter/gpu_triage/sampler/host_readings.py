@@ -10,7 +10,7 @@ from gpu_triage.read.baseline.host_facts import (
     HOST_SOURCES,
     GpuReadings,
     HostFacts,
-    SharedFacts,
+    HostValues,
     host_facts,
 )
 from gpu_triage.read.gpu.nvlink import NVLINK, NvlinkReading
@@ -38,7 +38,7 @@ class HostReadings:
             for record, device in self._answering
         ]
         iommu_active = None if platform is None else platform.iommu_active
-        shared = SharedFacts(self.driver.count, None if versions is None else versions.driver, iommu_active)
+        shared = HostValues(self.driver.count, None if versions is None else versions.driver, iommu_active)
         return host_facts(at, shared, gpus)
 
     def limitations(self, *, well: bool) -> str | None:

@@ -64,7 +64,7 @@ def _plain(value: object) -> Aspects:
 
 class _Field(NamedTuple):
     name: str
-    attribute: str  # of GpuFacts or SharedFacts
+    attribute: str  # of GpuFacts or HostValues
     aspects: Callable[[Any], Aspects] = _plain  # of a value that is reported
     whole: bool = False  # whether an aspect on only one side counts as a difference; otherwise it is ignored
     has: Callable[[str], bool] = lambda _key: True  # whether a key of the attribute belongs to the field

@@ -109,7 +109,7 @@ class GpuFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class SharedFacts:
+class HostValues:
     """What the GPUs of a host share; the driver's count and version are None while it is unavailable."""
 
     gpu_count: Annotated[int, Range(0, _MOST_GPUS)] | None
@@ -122,7 +122,7 @@ class HostFacts:
     """A host at a Unix time, with the GPUs that answer, by slot."""
 
     at: Annotated[float, Key("recorded"), Parsed(_parse_time, str)]
-    host: SharedFacts
+    host: HostValues
     gpus: Annotated[tuple[GpuFacts, ...], AtMost(_MOST_GPUS)]
 
 
@@ -153,7 +153,7 @@ class GpuReadings(NamedTuple):
         return None if reading is None else of(reading)
 
 
-def host_facts(at: float, shared: SharedFacts, gpus: Iterable[GpuReadings]) -> HostFacts:
+def host_facts(at: float, shared: HostValues, gpus: Iterable[GpuReadings]) -> HostFacts:
     """The facts of a host at this Unix time."""
     everyone = sorted(gpus, key=lambda gpu: (gpu.pci_bus_id or "", gpu.uuid))
     split = frozenset(gpu.uuid for gpu in everyone if gpu.fact(MODES, lambda modes: modes.mig))

@@ -8,15 +8,7 @@ import pytest
 from gpu_triage.cli.baseline_command import meaning_of
 from gpu_triage.judge.findings.link_advice import LINK_ADVICE, LinkCause
 from gpu_triage.read.baseline.differences import ACCEPTABLE, GPU_FIELDS, HOST_FIELDS, accepted, changes, compare, match
-from gpu_triage.read.baseline.host_facts import (
-    GpuFacts,
-    HostFacts,
-    LinkFacts,
-    SharedFacts,
-    decode,
-    encode,
-    expected_p2p,
-)
+from gpu_triage.read.baseline.host_facts import GpuFacts, HostFacts, HostValues, LinkFacts, decode, encode, expected_p2p
 
 PIX = {"level": "pix", "p2p_read": "ok", "p2p_write": "ok"}
 A = GpuFacts(
@@ -35,7 +27,7 @@ A = GpuFacts(
     ecc_mode=True,
 )
 B = replace(A, uuid="GPU-b", pci_bus_id="0000:65:00.0", peers={"GPU-a": PIX})
-HOST = HostFacts(0.0, SharedFacts(2, "580.95.05", iommu_active=False), (A, B))
+HOST = HostFacts(0.0, HostValues(2, "580.95.05", iommu_active=False), (A, B))
 
 ALONE = replace(HOST.host, gpu_count=1)
 
@@ -171,7 +163,7 @@ def test_other_models_are_not_expected_to_reach_each_other() -> None:
 EVERYTHING_ELSE = replace(
     HOST,
     at=9.0,
-    host=SharedFacts(3, "590", iommu_active=True),
+    host=HostValues(3, "590", iommu_active=True),
     gpus=(
         replace(
             A,
@@ -208,7 +200,7 @@ def test_a_field_that_is_accepted_no_longer_differs_and_every_other_still_does(f
 
 def test_what_is_not_reported_now_is_kept() -> None:
     silent = dict.fromkeys(("pcie", "nics", "peers", "nvlinks_up", "power_watts", "clocks", "numa_node"))
-    now = HostFacts(0.0, SharedFacts(None), (replace(A, name="", **silent), B))  # type: ignore[arg-type]
+    now = HostFacts(0.0, HostValues(None), (replace(A, name="", **silent), B))  # type: ignore[arg-type]
     assert accepted(HOST, now, ACCEPTABLE) == HOST
 
 

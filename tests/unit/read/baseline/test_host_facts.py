@@ -17,8 +17,8 @@ from gpu_triage.read.baseline.host_facts import (
     GpuFacts,
     GpuReadings,
     HostFacts,
+    HostValues,
     LinkFacts,
-    SharedFacts,
     decode,
     encode,
     host_facts,
@@ -28,10 +28,10 @@ from gpu_triage.read.gpu.pcie import PCIE, PCIE_LIMITS, LinkExpectation, PcieLim
 from gpu_triage_simulator import load_scenario
 from gpu_triage_simulator.scenario_file import list_scenarios
 
-SPARSE = HostFacts(0.0, SharedFacts(1), (GpuFacts("GPU-1", "", ""),))
+SPARSE = HostFacts(0.0, HostValues(1), (GpuFacts("GPU-1", "", ""),))
 FULL = HostFacts(
     at=1_768_435_200.0,
-    host=SharedFacts(1, "580.95.05", iommu_active=True),
+    host=HostValues(1, "580.95.05", iommu_active=True),
     gpus=(
         GpuFacts(
             uuid="GPU-1",
@@ -169,6 +169,6 @@ def gpu(number: int, lanes: int, claims: int) -> GpuReadings:
 )
 def test_lanes_are_recorded(links: list[tuple[int, int]], recorded: list[tuple[int | None, int | None]]) -> None:
     gpus = [gpu(number, *link) for number, link in enumerate(links)]
-    facts = host_facts(0.0, SharedFacts(len(gpus)), gpus)
+    facts = host_facts(0.0, HostValues(len(gpus)), gpus)
     found = [each.pcie for each in facts.gpus]
     assert [(link.width, link.trained_width) for link in found if link is not None] == recorded
