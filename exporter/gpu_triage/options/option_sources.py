@@ -87,8 +87,7 @@ def judge_options_now(config: Config, options: Sequence[Option]) -> tuple[JudgeO
     """The judge's settings, with the file read again. Raises ConfigError if it is unreadable, or a key is unknown."""
     if config.config_file is None:
         return config.judge
-    option = next(each for each in options if each.key == JUDGE)
-    in_file = _judge_options(option, _settings_in_file(config.config_file, options))
+    in_file = _judge_options(options, _settings_in_file(config.config_file, options))
     others = (each for each in config.judge if each.origin is not Origin.FILE)
     return tuple(sorted((*others, *in_file), key=lambda each: each.origin))
 
@@ -102,25 +101,20 @@ def combined(options: Sequence[Option], base: Config, scenario: _Settings, *othe
     learns = chosen.get("baseline.from-host")
     if "baseline.file" in chosen and learns is not None and learns.origin is Origin.SCENARIO:
         del chosen["baseline.from-host"]
-    fields: dict[str, Any] = {}
-    collectors: dict[str, bool] = {}
-    for option in options:
-        if option.key not in chosen:
-            continue
-        if option.key == JUDGE:
-            fields["judge"] = tuple(chain.from_iterable(_judge_options(option, layer) for layer in layers))
-        elif option.collector is not None:
-            collectors[option.collector] = option.read(chosen[option.key])
-        elif option.field is not None:
-            fields[option.field] = option.read(chosen[option.key])
+    values = {option: option.read(chosen[option.key]) for option in options if option.key in chosen}
+    chosen.changed = frozenset(option.key for option, value in values.items() if value != option.preset)
+    collectors = {option.collector: value for option, value in values.items() if option.collector is not None}
+    fields = {each.field: value for each, value in values.items() if each.collector is None and each.field is not None}
+    fields["judge"] = tuple(chain.from_iterable(_judge_options(options, layer) for layer in layers))
     config = replace(base, collectors={**base.collectors, **collectors}, **fields)
     _refuse_useless_combinations(config, chosen, options)
     return config
 
 
-def _judge_options(option: Option, settings: _Settings) -> Iterator[JudgeOption]:
+def _judge_options(options: Sequence[Option], settings: _Settings) -> Iterator[JudgeOption]:
     """Judge settings of a source; each overrides only what it names."""
-    if setting := settings.get(option.key):
+    option = next(each for each in options if each.key == JUDGE)
+    if setting := settings.get(JUDGE):
         yield from (replace(each, origin=setting.origin, place=setting.source) for each in option.read(setting))
 
 
@@ -142,7 +136,9 @@ def _refuse_unknown_variables(environment: Mapping[str, str], options: Sequence[
 
 
 class _Chosen(dict[str, Setting]):
-    """The setting of each option that is not left at its default, by its key."""
+    """The setting of each option that some source sets, by its key."""
+
+    changed: frozenset[str] = frozenset()  # those with another value than the default
 
     def source(self, key: str) -> str:
         return self[key].source if key in self else "the default"
@@ -219,11 +215,9 @@ def _baseline(config: Config, chosen: _Chosen) -> Iterator[str]:
 
 def _simulation(config: Config, chosen: _Chosen) -> Iterator[str]:
     if config.simulate is None:
-        paced = (("simulate-at", config.simulate_at_seconds > 0), ("simulate-pace", config.simulate_pace != 1))
-        for name, changed in paced:
-            if changed:
-                only = "name a scenario with --simulate, or leave it out"
-                yield f"{chosen.of(name)} has no effect on a real host; {only}"
+        for name in sorted(chosen.changed & {"simulate-at", "simulate-pace"}):
+            only = "name a scenario with --simulate, or leave it out"
+            yield f"{chosen.of(name)} has no effect on a real host; {only}"
     elif config.replay is not None:
         yield f"{chosen.of('simulate')} and {chosen.of('replay')} are two hosts; leave one of them out"
     if config.simulate is None and config.replay is None:
@@ -239,7 +233,7 @@ def _simulation(config: Config, chosen: _Chosen) -> Iterator[str]:
         # A real Slurm's jobs may get the GPUs of a scenario, to rehearse its prolog.
         *(() if config.replay is None else ("slurm.jobs-directory",)),
     ):
-        if _changed(config, name):
+        if name in chosen.changed:
             own = f"has no effect on a {host} host ({source}), which brings its own"
             yield f"{chosen.of(name)} {own}; leave one of them out"
 
@@ -258,17 +252,11 @@ def _schedulers(config: Config, chosen: _Chosen) -> Iterator[str]:
         ("kubernetes.container-logs", processes, f"names processes, which are not collected ({pods})"),
         ("slurm.jobs-directory", allocation or by_package, f"tells allocations, which are not collected ({allocated})"),
     ):
-        if _changed(config, name) and not read:
+        if name in chosen.changed and not read:
             yield f"{chosen.of(name)} {what}; leave one of them out"
-    if config.slurm_jobs_directory is None and _changed(config, "slurm.gpu-numbers"):
+    if config.slurm_jobs_directory is None and "slurm.gpu-numbers" in chosen.changed:
         without = "has no effect without jobs; set --slurm.jobs-directory, or leave it out"
         yield f"{chosen.of('slurm.gpu-numbers')} {without}"
-
-
-def _changed(config: Config, key: str) -> bool:
-    """Whether an option other than a duration differs from its default."""
-    field = key.replace(".", "_").replace("-", "_")
-    return bool(getattr(config, field) != getattr(Config(), field))
 
 
 def _collectors(config: Config, options: Sequence[Option]) -> Iterator[str]:
