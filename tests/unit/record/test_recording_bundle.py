@@ -79,14 +79,13 @@ CORRUPT: dict[str, tuple[str, Callable[[str], str], str]] = {
         for each in (
             *("{}", "[" * 100_000, '[0, "text sys/a"]', '[0, "pipe sys/a", 1]', "[0, [], 1]", '[0, "text sys/a", 3]'),
             *('[0, "text 7", 1]', '[0, "text etc/passwd", 1]', '[0, "text /etc/passwd", 1]', '[0, "text sys/a", 0]'),
-            *(
-                '[0, "text sys/a", 2]',
-                '[0, "text sys/a", 0, 7]',
-                '[0, "text sys/a", 0, null]',
-                '[0, "text sys/a", 0, ["\\ud800", 9]]',
-            ),
+            *('[0, "text sys/a", 2]', '[0, "text sys/a", 0, 7]', '[0, "text sys/a", 0, null]'),
             *('[0, "text sys/a", 1, ["text", 4]]', '[0, "text sys/a", 0, ["text", 4], ["text", 4]]'),
-            *('[0, "text sys/a", 2, ["\\u001b[31m", 5]]', '[0, "text sys/a", 2, ["x", 1], null]'),
+            *(
+                '[0, "text sys/a", 0, ["\\ud800", 9]]',
+                '[0, "text sys/a", 2, ["\\u001b[31m", 5]]',
+                '[0, "text sys/a", 2, ["x", 1], null]',
+            ),
         )
     },
     "bytes": ("kmsg", lambda _: "\udcff", "kmsg: is not UTF-8"),

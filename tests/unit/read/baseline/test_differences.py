@@ -28,7 +28,6 @@ A = GpuFacts(
 )
 B = replace(A, uuid="GPU-b", pci_bus_id="0000:65:00.0", peers={"GPU-a": PIX})
 HOST = HostFacts(0.0, HostValues(2, "580.95.05", iommu_active=False), (A, B))
-
 ALONE = replace(HOST.host, gpu_count=1)
 
 
@@ -130,11 +129,8 @@ def test_boards_that_changed_places_are_still_themselves() -> None:
 def test_each_difference_has_a_meaning_of_its_own() -> None:
     fewer = replace(HOST, gpus=(A,))
     of_host = ({"gpu_count": 1}, {"driver_version": "570"}, {"iommu_active": True})
-    pairs = [
-        *((HOST, replace(HOST, host=replace(HOST.host, **each))) for each in of_host),
-        (HOST, fewer),
-        (fewer, HOST),
-    ]
+    hosts = [replace(HOST, host=replace(HOST.host, **each)) for each in of_host]
+    pairs = [*((HOST, now) for now in hosts), (HOST, fewer), (fewer, HOST)]
     assert len({meaning_of(changes(then, now)[0]) for then, now in pairs}) == len(pairs) == 5
 
 
