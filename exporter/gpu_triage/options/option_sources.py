@@ -193,12 +193,8 @@ def _addresses(config: Config, chosen: _Chosen) -> Iterator[str]:
 
 def _expectations(config: Config, chosen: _Chosen) -> Iterator[str]:
     count = config.expect_gpu_count
-    for name, value, least in (
-        ("expect.pcie-generation", config.expect_pcie_generation, 1),
-        ("expect.pcie-width", config.expect_pcie_width, 1),
-        ("expect.p2p", config.expect_p2p, 2),
-    ):
-        if value is not None and count is not None and count < least:
+    for name, least in (("expect.pcie-generation", 1), ("expect.pcie-width", 1), ("expect.p2p", 2)):
+        if name in chosen and count is not None and count < least:
             yield (
                 f"{chosen.of(name)} has no effect with {count} GPUs ({chosen.source('expect.gpu-count')}); "
                 f"leave it out, or set --expect.gpu-count to {least} or more"

@@ -8,7 +8,7 @@ import platform
 import pwd
 import re
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cache
 from itertools import chain, repeat
 from pathlib import Path
@@ -147,9 +147,5 @@ def kernel_records(kmsg: Path, masker: Masker) -> str | None:
 
 
 def _is_judged(text: str) -> bool:
-    if text.startswith("NVRM:"):
-        return True
-    parsers: tuple[Callable[[str], object | None], ...] = (
-        *(parse_sxid, parse_driver_message, parse_host_message, parse_trouble_over, parse_kill_order),
-    )
-    return any(parse(text) is not None for parse in parsers)
+    parsers = (parse_sxid, parse_driver_message, parse_host_message, parse_trouble_over, parse_kill_order)
+    return text.startswith("NVRM:") or any(parse(text) is not None for parse in parsers)

@@ -227,11 +227,8 @@ def replayed_machine(path: Path, *, clock: Clock | None = None, last_seconds: fl
     """
     recording = read_recording(path)
     skipped = 0.0 if last_seconds is None else max(0.0, recording.seconds - last_seconds)
-    replayed = (
-        _SteppedReplayClock(clock, recording, skipped)
-        if isinstance(clock, SteppedClock)
-        else _ReplayClock(clock or RealClock(), recording, skipped)
-    )
+    kind = _SteppedReplayClock if isinstance(clock, SteppedClock) else _ReplayClock
+    replayed = kind(clock or RealClock(), recording, skipped)
     with tempfile.TemporaryDirectory(prefix="gpu-triage-replayed-", ignore_cleanup_errors=True) as folder:
         # Only the log is on disk: nothing else can be read or written by a path of the recording.
         roots = {"sys": Path(folder, "sys"), "proc": Path(folder, "proc")}
