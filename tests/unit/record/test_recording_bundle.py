@@ -24,7 +24,7 @@ import pytest
 from gpu_triage.driver.nvml.lists import read_list
 from gpu_triage.errors import RecordingError
 from gpu_triage.record.bundle import prepare_target, read_recording, write_recording
-from gpu_triage.record.recording import FOUND, Recording, TimedAnswer
+from gpu_triage.record.recording import FAILED, FOUND, Recording, TimedAnswer
 from gpu_triage.record.replay import ReplayedNvml
 
 
@@ -185,11 +185,13 @@ def test_a_header_that_claims_a_gibibyte_costs_no_memory(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["written", "written.tar.gz"])
-def test_names_that_are_no_utf_8_survive_as_they_are(tmp_path: Path, recording: Recording, name: str) -> None:
+def test_names_that_are_no_utf_8_and_failures_survive_as_they_are(
+    tmp_path: Path, recording: Recording, name: str
+) -> None:
     odd = TimedAnswer(0.0, "link sys/class/net/et\udcffh", FOUND, (b"../../devices/\x80",))
-    written = replace(recording, files=(*recording.files, odd))
-    write_recording(written, tmp_path / name)
-    assert read_recording(tmp_path / name).files[-1] == odd
+    failed = TimedAnswer(1.0, "text proc/1/io", FAILED, (b"no_permission",))
+    write_recording(replace(recording, files=(*recording.files, odd, failed)), tmp_path / name)
+    assert read_recording(tmp_path / name).files[-2:] == (odd, failed)
 
 
 @pytest.mark.parametrize("name", ["recording.tar.gz", "recording"])
