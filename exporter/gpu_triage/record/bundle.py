@@ -230,14 +230,12 @@ def _about(name: str, stream: Stream) -> About:
 
 def _rows(what: str, read: Callable[..., T], name: str, stream: Stream) -> tuple[T, ...]:
     """Parse each line; `what` describes a valid one for error messages."""
-    content, rows = _content(stream), []
-    # Counted first: a hostile part has nothing but line breaks.
-    if content.count(b"\n") > _MOST_LINES:
-        raise RecordingError(f"{name}: has more than {_MOST_LINES} lines; {_NOT_OURS}")
-    for number, line in enumerate(content.split(b"\n"), start=1):
-        if len(line) > _MOST_LINE_BYTES:
-            raise RecordingError(f"{name}: has more than {_MOST_LINE_BYTES >> 20} MiB in a line; {_NOT_OURS}")
-        if line:
+    rows = []
+    for number, line in enumerate(io.BytesIO(_content(stream)), start=1):
+        if number > _MOST_LINES or len(line) > _MOST_LINE_BYTES:
+            limit = f"{_MOST_LINES} lines" if number > _MOST_LINES else f"{_MOST_LINE_BYTES >> 20} MiB in a line"
+            raise RecordingError(f"{name}: has more than {limit}; {_NOT_OURS}")
+        if line != b"\n":
             try:
                 rows.append(read(*json.loads(line)))
             except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError, zlib.error) as error:
