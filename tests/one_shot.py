@@ -5,7 +5,7 @@ from dataclasses import replace
 from gpu_triage.cli.measure import measure
 from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.report.report import Report
-from gpu_triage.options.config import Config, Origin
+from gpu_triage.options.config import Config
 from gpu_triage.options.option_sources import combined
 from gpu_triage.options.option_table import all_options
 from gpu_triage.read.registry import COLLECTOR_SWITCHES
@@ -26,8 +26,7 @@ def look_at(
     clock = VirtualClock()
     begin = max(0.0, at_seconds - seconds - _SETTLING_SECONDS)
     with simulated_machine(scenario, clock=clock, starting_at=begin) as simulated:
-        of_scenario = {Origin.SCENARIO: scenario.exporter_options}
-        plain = combined(all_options(COLLECTOR_SWITCHES), of_scenario, Config(simulate=scenario.name))
+        plain = combined(all_options(COLLECTOR_SWITCHES), Config(simulate=scenario.name), scenario.exporter_options)
         used = simulated.remembering(config or plain)
         return measure(simulated.machine, used, seconds, patience_seconds).report
 

@@ -14,7 +14,7 @@ from gpu_triage.errors import ConfigError
 from gpu_triage.judge.findings.accepted import accept
 from gpu_triage.judge.host_judge import DaemonJudge
 from gpu_triage.judge.report.report import JudgedHost
-from gpu_triage.options.config import Config, Origin
+from gpu_triage.options.config import Config
 from gpu_triage.options.option_sources import combined
 from gpu_triage.options.option_table import all_options
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_SIMULATED
@@ -263,7 +263,7 @@ def history_config(scenario: Scenario, step_seconds: float) -> Config:
         simulate=scenario.name,
     )
     options = all_options(COLLECTOR_SWITCHES)
-    return combined(options, {Origin.SCENARIO: scenario.exporter_options}, base)
+    return combined(options, base, scenario.exporter_options)
 
 
 _LABEL_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})

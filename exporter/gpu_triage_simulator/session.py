@@ -14,7 +14,7 @@ from typing import Any, Final
 from gpu_triage.machine import Clock, Machine, RealClock
 from gpu_triage.options.config import Config
 from gpu_triage.read.incidents.ledger import DAY_SECONDS, INCIDENT_HISTORY, Incident, Memory
-from gpu_triage.sampler.state_directory import INCIDENTS, StateDirectory
+from gpu_triage.sampler.state_directory import BASELINE, INCIDENTS, StateDirectory
 from gpu_triage_simulator import scenario
 from gpu_triage_simulator.clocks import VirtualClock
 from gpu_triage_simulator.describe import progress_of
@@ -80,14 +80,17 @@ class SimulatedMachine:
     def remembering(self, config: Config) -> Config:
         """The configuration, with a state directory from the weeks before if the scenario has incidents in them.
 
-        Without a directory of its own, it gets a temporary one. A ledger of incidents that is there already stays.
+        Without a directory of its own, it gets a temporary one, also for a baseline that it learns. A ledger of
+        incidents that is there already stays.
 
         Raises:
             StateError: the ledger cannot be written there.
         """
+        folder = config.state_directory or self.state_directory
+        if config.baseline_from_host and config.state_directory is None:
+            config = replace(config, baseline_file=StateDirectory(folder).path(BASELINE))
         if not self.host.scenario.incidents:
             return config
-        folder = config.state_directory or self.state_directory
         path = StateDirectory(folder).path(INCIDENTS)
         if not path.exists():
             INCIDENT_HISTORY.write(path, ledger(self.host))

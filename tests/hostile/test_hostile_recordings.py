@@ -13,7 +13,7 @@ from gpu_triage.cli.main import group
 from gpu_triage.cli.run import run_cli
 from gpu_triage.driver.kernel.files import is_present, names_in, read_link, read_text, real_path, refusal, text_of
 from gpu_triage.record.bundle import write_recording
-from gpu_triage.record.recording import FileAnswer, Recording
+from gpu_triage.record.recording import ABSENT, FOUND, Recording, TimedAnswer
 from gpu_triage.record.replay import replayed_machine
 from gpu_triage_simulator import VirtualClock, load_scenario
 
@@ -50,14 +50,15 @@ def everything(folder: Path) -> dict[Path, object]:
     return {each: each.readlink() if each.is_symlink() else each.is_file() and each.read_bytes() for each in found}
 
 
-def evil(home: Path) -> Iterator[FileAnswer]:
+def evil(home: Path) -> Iterator[TimedAnswer]:
     """All orders of three entries, each in a folder of its own, and the same at paths that climb to the home."""
     climbing = "../" * 30 + str(home / ".bashrc").lstrip("/")
     of_each = entries(("y", climbing, str(home / ".bashrc")))
     for number, chosen in enumerate(itertools.product(of_each, repeat=3)):
         for second, (question, path, content) in enumerate(chosen):
-            yield FileAnswer(float(second), question, f"sys/{number}/{path}", content)  # type: ignore[arg-type]
-    yield FileAnswer(0.0, "text", f"sys/{climbing}", OWNED)
+            code, outs = (ABSENT, ()) if content is None else (FOUND, (content,))
+            yield TimedAnswer(float(second), f"{question} sys/{number}/{path}", code, outs)
+    yield TimedAnswer(0.0, f"text sys/{climbing}", FOUND, (OWNED,))
 
 
 @pytest.mark.parametrize("name", ["evil.tar.gz", "evil"])
@@ -78,7 +79,7 @@ def test_a_replay_changes_nothing(
         own = next((top / "tmp").iterdir())
         clock.advance(5)
         said: set[object] = set()
-        for path in dict.fromkeys(each.path.partition("/")[2] for each in files):
+        for path in dict.fromkeys(each.key.partition("/")[2] for each in files):
             place = machine.sysfs / path if ".." not in path else f"{machine.sysfs}/{path}"
             said |= {text_of(place), read_link(place), real_path(place), refusal(place), *names_in(place)}
             said |= {is_present(place), *names_in(place, folders=True)}
@@ -91,7 +92,8 @@ def test_of_many_answers_about_a_few_files_the_latest_is_in_effect(tmp_path: Pat
     write_recording(replace(harmless, files=()), tmp_path / "many")
     with (tmp_path / "many" / "files.jsonl").open("w") as file:
         for number in range(300_000):
-            file.write(json.dumps([number // 50, "text", f"proc/{number % 50}/stat", f"{number}"]) + "\n")
+            text = str(number)
+            file.write(json.dumps([number // 50, f"text proc/{number % 50}/stat", 0, [text, len(text)]]) + "\n")
     clock = VirtualClock()
     with replayed_machine(tmp_path / "many", clock=clock) as machine:
         clock.advance(100.5)

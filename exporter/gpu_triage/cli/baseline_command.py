@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Final
@@ -31,21 +30,17 @@ from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.sampler.state_directory import BASELINE, StateDirectory
 
 _OPTIONS: Final = ("sample.deadline", "path.procfs", "path.sysfs", "replay", "simulate", "simulate-at", "config.file")
-_FILE_OPTIONS: Final = ("baseline.file", "baseline.from-host", "state.directory")
 _ALL: Final = "all"
 _CHECK_SECONDS: Final = 3.0  # measuring time for critical findings: a few rounds of the counters
 
 _MEANINGS: Final = packaged_toml(__package__, "baseline_meanings.toml")
 
 
-def _flags(command: Callable[..., int], options: tuple[str, ...] = _OPTIONS) -> Callable[..., int]:
+def _flags(*more: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
     # Without persistence mode, the driver needs seconds to wake each GPU.
     within = duration_option("--within", "within", duration("1s", "1h"), "20s", "How long reading it all may take.")
-    return within(host_options(lambda option: option.key in options)(command))
-
-
-def _despite_findings(meaning: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    return click.option("--despite-findings", is_flag=True, help=f"{meaning}, also if check has critical findings.")
+    host = host_options(lambda option: option.key in (*_OPTIONS, *more))
+    return lambda command: within(host(command))
 
 
 @click.group("baseline", short_help="Record this host while it is healthy; show and accept changes.")
@@ -59,8 +54,8 @@ def baseline_command() -> None:
 @baseline_command.command("write", cls=OptionsCommand)
 @click.argument("file", required=False, type=Path)
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
-@_despite_findings("Record the host as it is")
-@_flags
+@click.option("--despite-findings", is_flag=True, help="Record the host as it is, also if check has critical findings.")
+@_flags()
 def write(*, config: Config, file: Path | None, force: bool, despite_findings: bool, within: float) -> int:
     """Record this host into FILE, or print what would be in it.
 
@@ -72,21 +67,21 @@ def write(*, config: Config, file: Path | None, force: bool, despite_findings: b
     """
     if file is not None and file.exists() and not force:
         raise BaselineError(f"{file}: exists; name another file, or replace it with --force")
-    facts = _observe_complete(config, within)
+    facts, _ = _observe(config, within, well=True)
     if not despite_findings:
         _refuse_findings(config)
     if file is None:
         click.echo(host_facts.encode(facts), nl=False)
         return 0
     host_facts.write_baseline(file, facts)
-    click.echo(f"{file}: {facts.gpu_count} GPUs, driver {facts.driver_version}")
+    click.echo(f"{file}: {facts.host.gpu_count} GPUs, driver {facts.host.driver_version}")
     return 0
 
 
 @baseline_command.command("diff", cls=OptionsCommand)
 @click.argument("file", type=Path)
 @format_option(text="people", json="programs")
-@_flags
+@_flags()
 def diff(*, config: Config, file: Path, form: str, within: float) -> int:
     """Say what differs from the baseline in FILE, and what that means.
 
@@ -94,7 +89,7 @@ def diff(*, config: Config, file: Path, form: str, within: float) -> int:
     """
     recorded = host_facts.read_baseline(file)
     facts, lacks = _observe(config, within, well=False)
-    if facts.gpu_count is None:
+    if facts.host.gpu_count is None:
         raise BaselineError(f"nothing to compare: this host lacks {lacks}; see gpu-triage check")
     found = changes(recorded.facts, facts)
     as_text = "\n".join(map(printable, _lines(recorded, lacks, found)))
@@ -112,8 +107,8 @@ def diff(*, config: Config, file: Path, form: str, within: float) -> int:
     type=OneOf([*ACCEPTABLE, _ALL]),
     help=f"A field that was changed on purpose, as diff and the alert name it; repeatable. {_ALL}: whatever differs.",
 )
-@_despite_findings("Accept the fields")
-@partial(_flags, options=_OPTIONS + _FILE_OPTIONS)
+@click.option("--despite-findings", is_flag=True, help="Accept the fields, also if check has critical findings.")
+@_flags("baseline.file", "baseline.from-host", "state.directory")
 def accept(*, config: Config, file: Path | None, fields: tuple[str, ...], despite_findings: bool, within: float) -> int:
     """Take fields that were changed on purpose over into the baseline, and keep the rest.
 
@@ -124,9 +119,12 @@ def accept(*, config: Config, file: Path | None, fields: tuple[str, ...], despit
     Exit code 0: the host is as in the baseline. 1: other fields still differ. 2: nothing was accepted, since no
     --field was given, the host is not complete and healthy, or the file or the options cannot be used.
     """
-    path = file or _file_of_the_exporter(config)
+    learned = kept_apart(config).state_directory if config.baseline_from_host else None
+    path = file or config.baseline_file or (learned and StateDirectory(learned).path(BASELINE))
+    if path is None:
+        raise BaselineError("name the baseline's FILE, or the exporter's configuration with --config.file")
     recorded = host_facts.read_baseline(path)
-    facts = _observe_complete(config, within)
+    facts, _ = _observe(config, within, well=True)
     if (found := changes(recorded.facts, facts)) and not fields:
         names = ", ".join(dict.fromkeys(each.field for each in found))
         what = f"{path}: differs in {names}; name with --field what was changed on purpose, or --field {_ALL}"
@@ -139,29 +137,13 @@ def accept(*, config: Config, file: Path | None, fields: tuple[str, ...], despit
             _refuse_findings(replace(config, baseline_file=None, baseline_from_host=False))
         host_facts.write_baseline(path, merged)
     remaining = {(each.field, _subject(each)) for each in left}
-    taken = [each for each in found if (each.field, _subject(each)) not in remaining]
     # A line for each difference: pdsh and its like put the host's name before it.
-    for word, differences in (("accepted", taken), ("still different", left)):
-        for each in differences:
-            click.echo(printable(f"{word}: {_subject(each)}: {each.field}: {each.was} -> {each.now}"))
+    for each in sorted(found, key=lambda each: (each.field, _subject(each)) in remaining):
+        word = "still different" if (each.field, _subject(each)) in remaining else "accepted"
+        click.echo(printable(f"{word}: {_subject(each)}: {each.field}: {each.was} -> {each.now}"))
     if not found:
         click.echo(f"this host is as in the baseline of {host_facts.timestamp(recorded.facts.at)}")
     return 1 if left else 0
-
-
-def _file_of_the_exporter(config: Config) -> Path:
-    if config.baseline_file is not None:
-        return config.baseline_file
-    if config.baseline_from_host and (folder := kept_apart(config).state_directory) is not None:
-        return StateDirectory(folder).path(BASELINE)
-    raise BaselineError("name the baseline's FILE, or the exporter's configuration with --config.file")
-
-
-def _observe_complete(config: Config, within_seconds: float) -> host_facts.HostFacts:
-    facts, lacks = _observe(config, within_seconds, well=True)
-    if lacks is not None:
-        raise BaselineError(f"no baseline of a host that lacks {lacks}; fix that first, then record it")
-    return facts
 
 
 def _refuse_findings(config: Config) -> None:
@@ -182,7 +164,10 @@ def _refuse_findings(config: Config) -> None:
 
 
 def _observe(config: Config, within_seconds: float, *, well: bool) -> tuple[host_facts.HostFacts, str | None]:
-    """The host's facts once all was read (and, with `well`, healthy), or at the deadline; and what was missing then."""
+    """The host's facts once all was read, or at the deadline, and what was missing then.
+
+    With `well`, it raises BaselineError unless the host is complete and healthy by then.
+    """
     configure("error", config.log_format)
     quick = Config(
         sample_fast_seconds=0.2,
@@ -190,28 +175,28 @@ def _observe(config: Config, within_seconds: float, *, well: bool) -> tuple[host
         sample_deadline_seconds=config.sample_deadline_seconds,
         collectors={"xid": False},
     )
-    latest: list[tuple[host_facts.HostFacts, str | None]] = []
+    lacks: str | None = "the first answer of the driver"
     ended = threading.Event()
     with ExitStack() as stack:
         machine = live_host(config, stack).machine
         runner = Runner(machine.clock, quick.sample_fast_seconds)
         sampler = Sampler(machine, quick, runner.lane, host_facts.GPU_SOURCES, host_facts.HOST_SOURCES)
+        facts = sampler.view.facts(machine.clock.now().wall)
 
         def look() -> None:
+            nonlocal facts, lacks
             if not ended.is_set():
-                lacks = sampler.view.limitations(well=well)
-                latest[:] = [(sampler.view.facts(machine.clock.now().wall), lacks)]
+                facts, lacks = sampler.view.facts(machine.clock.now().wall), sampler.view.limitations(well=well)
                 if lacks is None:
                     ended.set()
 
         def progress(done: float) -> str:
-            missing = latest[0][1] if latest else "the first answer of the driver"
-            return f"reading the host, {done:.0f} of {within_seconds:.0f} s; missing: {missing}"
+            return f"reading the host, {done:.0f} of {within_seconds:.0f} s; missing: {lacks}"
 
         sample_for(within_seconds, runner, sampler, look, ended, progress=progress)
-    if not latest:
-        raise BaselineError(f"the host did not answer within {within_seconds:g} s; see gpu-triage check")
-    return latest[0]
+    if well and lacks is not None:
+        raise BaselineError(f"no baseline of a host that lacks {lacks}; fix that first, then record it")
+    return facts, lacks
 
 
 def _lines(recorded: host_facts.Baseline, lacks: str | None, found: tuple[Comparison, ...]) -> Iterator[str]:
@@ -259,7 +244,7 @@ def _as_json(recorded: host_facts.Baseline, lacks: str | None, found: tuple[Comp
 
 
 def meaning_of(change: Comparison) -> str:
-    then, now = (change.gpu.recorded, change.gpu.now) if change.gpu else (None, None)
+    then, now = change.gpu or (None, None)
     if then and then.pcie and now and now.pcie and change.field.startswith("pcie_"):
         return _link_meaning(then.pcie, now.pcie, "width" if change.field == "pcie_width" else "generation")
     if change.field == BOARD and None in (then, now):

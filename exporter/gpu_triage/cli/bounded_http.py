@@ -6,9 +6,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Final
-
-_AT_ONCE_BYTES: Final = 64 * 1024
 
 
 @contextmanager
@@ -40,10 +37,7 @@ def ended_after(connection: http.client.HTTPConnection, seconds: float) -> Itera
 
 def read_body(answer: http.client.HTTPResponse, most_bytes: int, too_long: str) -> bytes:
     """The body; raises OSError with the message `too_long` if it exceeds `most_bytes`."""
-    parts, size = [], 0
-    while part := answer.read1(_AT_ONCE_BYTES):
-        parts.append(part)
-        size += len(part)
-        if size > most_bytes:
-            raise OSError(too_long)
-    return b"".join(parts)
+    body = answer.read(most_bytes + 1)
+    if len(body) > most_bytes:
+        raise OSError(too_long)
+    return body

@@ -91,7 +91,7 @@ def _web(config: Config) -> Iterator[str]:
 def _baseline(config: Config) -> Iterator[str]:
     if config.baseline_file is not None:
         facts = read_baseline(config.baseline_file).facts
-        yield f"{config.baseline_file}: {facts.gpu_count} GPUs, recorded {timestamp(facts.at)}"
+        yield f"{config.baseline_file}: {facts.host.gpu_count} GPUs, recorded {timestamp(facts.at)}"
 
 
 @click.command("web-password", short_help="Ask for a password and print its bcrypt hash.")

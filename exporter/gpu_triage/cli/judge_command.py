@@ -210,9 +210,9 @@ def _timelines(
     sampler = Sampler(machine, config, partial(InlineLane, clock), GPU_COLLECTORS, HOST_COLLECTORS, judge=first)
     play(sampler, clock, config, seconds)
     seen = {key: finding for judge in reversed(judges.values()) for key, finding in judge.seen.items()}
-    keys = dict.fromkeys(key for judge in judges.values() for key in judge.seen)
     found = [
-        FindingTimeline(seen[key], {name: judge.periods.get(key, []) for name, judge in judges.items()}) for key in keys
+        FindingTimeline(finding, {name: judge.periods.get(key, []) for name, judge in judges.items()})
+        for key, finding in seen.items()
     ]
     return sorted(found, key=lambda each: (-each.finding.severity.rank, each.first_at))
 

@@ -8,15 +8,15 @@ import click
 
 from gpu_triage.cli.daemon import Daemon
 from gpu_triage.cli.machines import live_host
+from gpu_triage.cli.one_shot import host_options
 from gpu_triage.cli.run import run_cli
-from gpu_triage.cli.simulation import scenario_options, simulate_command
 from gpu_triage.driver.nvml.probe import versions_in_words
 from gpu_triage.driver.own_code import keep_code
 from gpu_triage.errors import ConfigError
 from gpu_triage.log import configure
 from gpu_triage.options.config import Config
-from gpu_triage.options.options_command import OptionsCommand, serve_options, version_option
-from gpu_triage.read.registry import COLLECTOR_SWITCHES, METRICS
+from gpu_triage.options.options_command import OptionsCommand, version_option
+from gpu_triage.read.registry import METRICS
 from gpu_triage.read.selection import refuse_unknown_metrics
 from gpu_triage.serve.process_settings import keep_memory_flat
 
@@ -35,6 +35,7 @@ LAZY = {
     "repaired": "gpu_triage.cli.accept_command",
     "report": "gpu_triage.cli.fleet.fleet_command",
     "rules": "gpu_triage.alerting.rules_command",
+    "simulate": "gpu_triage_simulator.command",
     "top": "gpu_triage.cli.top_command",
     "web-password": "gpu_triage.cli.config_command",
 }
@@ -45,11 +46,9 @@ class Commands(click.Group):
     """The command group. Commands that the daemon doesn't need are imported on use, to save memory."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*super().list_commands(ctx), *LAZY, "simulate"})
+        return sorted({*super().list_commands(ctx), *LAZY})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name == "simulate":
-            return simulate_command()
         if cmd_name in LAZY:
             command: click.Command = getattr(import_module(LAZY[cmd_name]), f"{cmd_name.replace('-', '_')}_command")
             return command
@@ -95,7 +94,7 @@ def help_command(ctx: click.Context, command: tuple[str, ...]) -> None:
         ("gpu-triage serve --config.file /etc/gpu-triage/config.yml", "options from a file"),
     ),
 )
-@serve_options(COLLECTOR_SWITCHES, scenario_options)
+@host_options()
 def serve(config: Config) -> int:
     """Run the exporter until SIGTERM or SIGINT.
 

@@ -4,13 +4,13 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 import click
 
 from gpu_triage.cli.simulation import scenario_options
 from gpu_triage.judge.findings.table import Severity
-from gpu_triage.options.option import Option
 from gpu_triage.options.options_command import serve_options
 from gpu_triage.options.values import OneOf, TextType
 from gpu_triage.read.registry import COLLECTOR_SWITCHES
@@ -18,11 +18,8 @@ from gpu_triage.read.registry import COLLECTOR_SWITCHES
 Command = TypeVar("Command", bound=Callable[..., int])
 
 
-def host_options(
-    applies: Callable[[Option], bool] = lambda _option: True,
-) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """A decorator that adds the exporter's options that apply to a command; the command gets ``config``."""
-    return serve_options(COLLECTOR_SWITCHES, scenario_options, applies)
+host_options = partial(serve_options, COLLECTOR_SWITCHES, scenario_options)
+"""A decorator that adds the exporter's options that apply to a command; the command gets ``config``."""
 
 
 def duration_option(

@@ -140,9 +140,7 @@ def _explained(error: click.ClickException) -> str:
 
 
 def _named(parameter: click.Parameter) -> str:
-    if isinstance(parameter, click.Argument):
-        return parameter.metavar or parameter.human_readable_name
-    return parameter.opts[0]
+    return parameter.opts[0] if isinstance(parameter, click.Option) else parameter.human_readable_name
 
 
 def _synopsis(option: click.Option) -> str:
@@ -156,10 +154,9 @@ def _synopsis(option: click.Option) -> str:
 
 
 def _missing(parameter: click.Parameter, context: click.Context) -> str:
-    if isinstance(parameter, click.Option):
-        return f"{parameter.opts[0]} is missing; write {_synopsis(parameter)}"
-    name = parameter.human_readable_name
-    return f"{name} is missing; write {context.command_path} {name}"
+    name = _named(parameter)
+    right = _synopsis(parameter) if isinstance(parameter, click.Option) else f"{context.command_path} {name}"
+    return f"{name} is missing; write {right}"
 
 
 def _nearest(name: str, known: Iterable[str], help_command: str) -> str:

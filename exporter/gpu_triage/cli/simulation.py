@@ -1,4 +1,4 @@
-"""The only importer of the simulator, which is loaded when needed."""
+"""The only importer of the simulator, beside its command; both are loaded when needed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import logging
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
-
-import click
 
 from gpu_triage.errors import ConfigError
 from gpu_triage.log import fields
@@ -22,12 +20,6 @@ log = logging.getLogger(__name__)
 
 _AFTERMATH_SECONDS: Final = 3600.0
 """How long after its last event a scenario can still be entered: findings wait and hold for minutes."""
-
-
-def simulate_command() -> click.Command:
-    from gpu_triage_simulator.command import simulate_command as command  # noqa: PLC0415 - see above
-
-    return command
 
 
 def scenario_options(name: str) -> Mapping[str, Setting]:

@@ -135,11 +135,10 @@ def _own_sampler(config: Config, stack: ExitStack) -> Look:
     judge = DaemonJudge(config, judged_host(config, continuous=True))
     runner = Runner(machine.clock, interval_seconds)
     sampler = Sampler(machine, config, runner.lane, GPU_COLLECTORS, HOST_COLLECTORS, judge=judge)
-    ended: list[str] = []
 
     def look() -> Report:
-        if ended:
-            raise ExporterUnreachable(f"the driver was replaced ({ended[0]}); start gpu-triage top again")
+        if sampler.fatal is not None:
+            raise ExporterUnreachable(f"the driver was replaced ({sampler.fatal}); start gpu-triage top again")
         if (silence := runner.alive()) is not None:
             raise ExporterUnreachable(silence)
         presence, waiting_for = sampler.presence, sampler.waiting_for()
@@ -148,7 +147,7 @@ def _own_sampler(config: Config, stack: ExitStack) -> Look:
             raise NotJudgedYet(f"waiting for {waiting_for or 'the first verdict'}")
         return judge.latest.report
 
-    runner.start(sampler, lambda: None, ended.append)
+    runner.start(sampler, lambda: None, lambda _cause: None)
     stack.callback(runner.stop)
     return look
 

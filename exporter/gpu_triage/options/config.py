@@ -19,14 +19,6 @@ HOST_GROUP = "host"
 """Switch for all collectors with names starting with ``host_``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """The unparsed texts of an option (several only if it is repeatable), and where it was set: ``config.yml: key``."""
-
-    texts: tuple[str, ...]
-    source: str
-
-
 class Origin(IntEnum):
     """Source of a setting; a higher value takes precedence."""
 
@@ -34,6 +26,15 @@ class Origin(IntEnum):
     FILE = 1
     VARIABLE = 2
     FLAG = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The unparsed texts of an option (several only if it is repeatable), and where it was set: ``config.yml: key``."""
+
+    texts: tuple[str, ...]
+    source: str
+    origin: Origin = Origin.SCENARIO
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,29 +7,25 @@ import click
 
 from gpu_triage.documents import packaged, parse_json
 from gpu_triage.errors import ConfigError
-from gpu_triage.options.config import Setting
+from gpu_triage.options.config import Origin, Setting
 from gpu_triage.options.values import TextType
 
 VARIABLE_PREFIX = "GPU_TRIAGE_"
 
-_SECTIONS = {
-    part: heading
-    for heading, parts in {
-        "Web": "web",
-        "Sampling": "sample stale-after",
-        "Expectations": "expect baseline",
-        "Findings": "judge",
-        "Metrics": "metrics",
-        "Collectors": "process network nccl collector",
-        "Schedulers": "kubernetes slurm",
-        "Paths": "state flight-recorder path",
-        "Logging": "log",
-        "Simulation": "replay simulate simulate-at simulate-pace",
-        "Configuration file": "config",
-    }.items()
-    for part in parts.split()
+_SECTIONS: Final = {
+    "Web": ("web",),
+    "Sampling": ("sample", "stale-after"),
+    "Expectations": ("expect", "baseline"),
+    "Findings": ("judge",),
+    "Metrics": ("metrics",),
+    "Collectors": ("process", "network", "nccl", "collector"),
+    "Schedulers": ("kubernetes", "slurm"),
+    "Paths": ("state", "flight-recorder", "path"),
+    "Logging": ("log",),
+    "Simulation": ("replay", "simulate", "simulate-at", "simulate-pace"),
+    "Configuration file": ("config",),
 }
-"""Headings in the help, by the first part of the key."""
+"""Headings in the help, with the first parts of their options' keys."""
 
 MEANINGS: Final[Mapping[str, str]] = parse_json(packaged(__package__, "meanings.json").encode(), "meanings.json")
 """The help of each option, by its key."""
@@ -58,7 +54,8 @@ class Option(click.Option):
         collector: str | None = None,
     ) -> None:
         words = key.replace(".", "_").replace("-", "_")
-        self.key, self.section, self.field = key, _SECTIONS[key.partition(".")[0]], field
+        self.key, self.field, self.kind = key, field, kind
+        self.section = next(heading for heading, parts in _SECTIONS.items() if key.partition(".")[0] in parts)
         self.collector, self.preset = collector, preset
         # Whether its flag takes no value: ``--name`` is on, ``--no-name`` is off.
         self.on_off = collector is not None or isinstance(preset, bool)
@@ -66,7 +63,7 @@ class Option(click.Option):
         self.variable = f"{VARIABLE_PREFIX}{words.upper()}"
         super().__init__(
             [f"{self.flag}/{self.negative_flag}" if self.on_off else self.flag, self.variable.lower()],
-            type=kind,
+            type=None if self.on_off else kind,
             metavar=_metavar(kind),
             help=MEANINGS[key] if meaning is None else meaning,
             multiple=isinstance(preset, tuple),
@@ -85,7 +82,7 @@ class Option(click.Option):
             return "none"
         if isinstance(self.preset, bool):
             return str(self.preset).lower()
-        show = self.type.show if isinstance(self.type, TextType) else str
+        show = self.kind.show if isinstance(self.kind, TextType) else str
         return ",".join(map(show, self.preset)) if self.multiple else show(self.preset)
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:  # noqa: ARG002 - click's signature
@@ -106,8 +103,8 @@ class Option(click.Option):
         if ctx.get_parameter_source(self.name or "") is not click.core.ParameterSource.COMMANDLINE:
             return None
         if self.on_off:
-            return Setting((str(value).lower(),), self.flag if value else self.negative_flag)
-        return Setting(tuple(value) if self.multiple else (value,), self.flag)
+            return Setting((str(value).lower(),), self.flag if value else self.negative_flag, Origin.FLAG)
+        return Setting(tuple(value) if self.multiple else (value,), self.flag, Origin.FLAG)
 
     def variable_in(self, environment: Mapping[str, str]) -> Setting | None:
         """What the environment sets, as text; None if nothing. An empty variable counts as not set."""
@@ -115,12 +112,12 @@ class Option(click.Option):
         if not text:
             return None
         texts = [each.strip() for each in text.split(",")] if self.multiple else [text]
-        return Setting(tuple(texts), f"environment variable {self.variable}")
+        return Setting(tuple(texts), f"environment variable {self.variable}", Origin.VARIABLE)
 
     def read(self, setting: Setting) -> Any:
         """Convert a setting to its value. Raises ConfigError if the value is invalid; the message names its source."""
         try:
-            found = tuple(self.type.convert(text, self, None) for text in setting.texts)
+            found = tuple(self.kind.convert(text, self, None) for text in setting.texts)
         except click.BadParameter as error:
             raise ConfigError(f"{setting.source}: {_shortened(error.message)}") from error
         return found if self.multiple else found[-1]

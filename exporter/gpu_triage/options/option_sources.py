@@ -38,18 +38,14 @@ def _settings_in_file(path: str, options: Sequence[Option]) -> dict[str, Setting
     for option in options:
         if option.field is not None:
             *sections, last = option.key.split(".")
-            table = tree
+            table: Any = tree
             for section in sections:
-                table = table.setdefault(section, {})
-            texts = getattr(option.type, "in_file", None) or partial(_texts, many=option.multiple)
+                table = table.setdefault(section, Keyed({})).hints
+            texts = getattr(option.kind, "in_file", None) or partial(_texts, many=option.multiple)
             table[last] = Annotated[tuple[str, ...], Parsed(texts)]
     with raised_as(ConfigError):
-        found = read_value(_hint(tree), parse_yaml(read_file(path), path), Place(path))
-    return {key: Setting(texts, f"{path}: {key}") for key, texts in _flat(found)}
-
-
-def _hint(tree: Mapping[str, Any]) -> Keyed:
-    return Keyed({key: _hint(each) if isinstance(each, dict) else each for key, each in tree.items()})
+        found = read_value(Keyed(tree), parse_yaml(read_file(path), path), Place(path))
+    return {key: Setting(texts, f"{path}: {key}", Origin.FILE) for key, texts in _flat(found)}
 
 
 def _flat(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -74,64 +70,52 @@ def config_in(
     _refuse_unknown_variables(environment, options)
     flags = {each.key: found for each in options if (found := each.flag_in(ctx))}
     variables = {each.key: found for each in options if (found := each.variable_in(environment))}
-    path = _read(CONFIG_FILE, options, variables, flags)
+    path = _read(CONFIG_FILE, options, {**variables, **flags})
     file = _settings_in_file(named, options) if (named := ctx.meta.get(FILE, path)) else {}
-    simulated = _read(SIMULATE, options, file, variables, flags)
+    simulated = _read(SIMULATE, options, {**file, **variables, **flags})
     scenario = of_scenario(simulated) if simulated else {}
-    layers = {Origin.SCENARIO: scenario, Origin.FILE: file, Origin.VARIABLE: variables, Origin.FLAG: flags}
-    return combined(options, layers, Config(config_file=path))
+    return combined(options, Config(config_file=path), scenario, file, variables, flags)
 
 
-def _read(key: str, options: Sequence[Option], *layers: _Settings) -> str | None:
+def _read(key: str, options: Sequence[Option], settings: _Settings) -> str | None:
     """The value of an option that names another source."""
-    setting = next((layer[key] for layer in reversed(layers) if key in layer), None)
     option = next(each for each in options if each.key == key)
-    return None if setting is None else str(option.read(setting))
+    return str(option.read(settings[key])) if key in settings else None
 
 
 def judge_options_now(config: Config, options: Sequence[Option]) -> tuple[JudgeOption, ...]:
     """The judge's settings, with the file read again. Raises ConfigError if it is unreadable, or a key is unknown."""
     if config.config_file is None:
         return config.judge
-    option = next(each for each in options if each.key == JUDGE)
-    in_file = _judge_options(option, Origin.FILE, _settings_in_file(config.config_file, options))
+    in_file = _judge_options(options, _settings_in_file(config.config_file, options))
     others = (each for each in config.judge if each.origin is not Origin.FILE)
     return tuple(sorted((*others, *in_file), key=lambda each: each.origin))
 
 
-def combined(options: Sequence[Option], layers: Mapping[Origin, _Settings], base: Config) -> Config:
-    """`base` with the settings of all sources, validated; `layers` are in ascending order of precedence."""
-    scenario = layers[Origin.SCENARIO]
+def combined(options: Sequence[Option], base: Config, scenario: _Settings, *others: _Settings) -> Config:
+    """`base` with the settings of all sources, validated; the sources are in ascending order of precedence."""
     _refuse_unknown_settings(scenario, options)
-    chosen = {key: setting for layer in layers.values() for key, setting in layer.items()}
+    layers = (scenario, *others)
+    chosen = _Chosen({key: setting for layer in layers for key, setting in layer.items()})
     # Alternatives of each other: if the user names a file, a scenario's setting is ignored.
-    learns = "baseline.from-host"
-    if "baseline.file" in chosen and chosen.get(learns) is scenario.get(learns):
-        chosen.pop(learns, None)
-    fields: dict[str, Any] = {}
-    collectors: dict[str, bool] = {}
-    for option in options:
-        if option.key not in chosen:
-            continue
-        if option.key == JUDGE:
-            found = (_judge_options(option, origin, settings) for origin, settings in layers.items())
-            fields["judge"] = tuple(chain.from_iterable(found))
-        elif option.collector is not None:
-            collectors[option.collector] = option.read(chosen[option.key])
-        elif option.field is not None:
-            fields[option.field] = option.read(chosen[option.key])
+    learns = chosen.get("baseline.from-host")
+    if "baseline.file" in chosen and learns is not None and learns.origin is Origin.SCENARIO:
+        del chosen["baseline.from-host"]
+    values = {option: option.read(chosen[option.key]) for option in options if option.key in chosen}
+    chosen.changed = frozenset(option.key for option, value in values.items() if value != option.preset)
+    collectors = {option.collector: value for option, value in values.items() if option.collector is not None}
+    fields = {each.field: value for each, value in values.items() if each.collector is None and each.field is not None}
+    fields["judge"] = tuple(chain.from_iterable(_judge_options(options, layer) for layer in layers))
     config = replace(base, collectors={**base.collectors, **collectors}, **fields)
-    origin = _Origin({key: setting.source for key, setting in chosen.items()})
-    by_variable = layers.get(Origin.VARIABLE, {})
-    origin.by_variable = frozenset(key for key, setting in chosen.items() if by_variable.get(key) is setting)
-    _refuse_useless_combinations(config, origin, options)
+    _refuse_useless_combinations(config, chosen, options)
     return config
 
 
-def _judge_options(option: Option, origin: Origin, settings: _Settings) -> Iterator[JudgeOption]:
+def _judge_options(options: Sequence[Option], settings: _Settings) -> Iterator[JudgeOption]:
     """Judge settings of a source; each overrides only what it names."""
-    if setting := settings.get(option.key):
-        yield from (replace(each, origin=origin, place=setting.source) for each in option.read(setting))
+    option = next(each for each in options if each.key == JUDGE)
+    if setting := settings.get(JUDGE):
+        yield from (replace(each, origin=setting.origin, place=setting.source) for each in option.read(setting))
 
 
 def _refuse_unknown_settings(settings: _Settings, options: Sequence[Option]) -> None:
@@ -151,27 +135,27 @@ def _refuse_unknown_variables(environment: Mapping[str, str], options: Sequence[
             raise ConfigError(f"unknown environment variable {variable}; {right}")
 
 
-class _Origin(dict[str, str]):
-    """Where each option was set, by its key; `by_variable` are those that an environment variable set."""
+class _Chosen(dict[str, Setting]):
+    """The setting of each option that some source sets, by its key."""
 
-    by_variable: frozenset[str] = frozenset()
+    changed: frozenset[str] = frozenset()  # those with another value than the default
 
-    def __missing__(self, _key: str) -> str:
-        return "the default"
+    def source(self, key: str) -> str:
+        return self[key].source if key in self else "the default"
 
     def of(self, key: str) -> str:
         """The option with where it was set: ``simulate (--simulate)``."""
-        return f"{key} ({self[key]})"
+        return f"{key} ({self.source(key)})"
 
 
-def _refuse_useless_combinations(config: Config, origin: _Origin, options: Sequence[Option]) -> None:
+def _refuse_useless_combinations(config: Config, chosen: _Chosen, options: Sequence[Option]) -> None:
     """Raise ConfigError if options contradict each other or have no effect."""
     checks = (_intervals, _addresses, _expectations, _baseline, _simulation, _schedulers)
-    for problem in chain(*(check(config, origin) for check in checks), _collectors(config, options)):
+    for problem in chain(*(check(config, chosen) for check in checks), _collectors(config, options)):
         raise ConfigError(problem)
 
 
-def _intervals(config: Config, origin: _Origin) -> Iterator[str]:
+def _intervals(config: Config, chosen: _Chosen) -> Iterator[str]:
     intervals = (
         ("sample.fast", config.sample_fast_seconds),
         ("sample.medium", config.sample_medium_seconds),
@@ -180,16 +164,16 @@ def _intervals(config: Config, origin: _Origin) -> Iterator[str]:
     for (shorter, least), (longer, seconds) in pairwise(intervals):
         if seconds < least:
             yield (
-                f"{longer} ({show_duration(seconds)}, {origin[longer]}) is shorter than {shorter} "
-                f"({show_duration(least)}, {origin[shorter]}); set --{longer} to {show_duration(least)} or more"
+                f"{longer} ({show_duration(seconds)}, {chosen.source(longer)}) is shorter than {shorter} "
+                f"({show_duration(least)}, {chosen.source(shorter)}); set --{longer} to {show_duration(least)} or more"
             )
 
 
-def _addresses(config: Config, origin: _Origin) -> Iterator[str]:
-    source = origin["web.listen-address"]
-    if config.web_systemd_socket and "web.listen-address" in origin:
+def _addresses(config: Config, chosen: _Chosen) -> Iterator[str]:
+    source = chosen.source("web.listen-address")
+    if config.web_systemd_socket and "web.listen-address" in chosen:
         yield (
-            f"{source} has no effect beside {origin.of('web.systemd-socket')}, which takes the sockets of systemd's "
+            f"{source} has no effect beside {chosen.of('web.systemd-socket')}, which takes the sockets of systemd's "
             "unit; leave one of them out"
         )
     for one, other in combinations(config.web_listen_addresses, 2):
@@ -207,57 +191,54 @@ def _addresses(config: Config, origin: _Origin) -> Iterator[str]:
             yield f"{source}: {every} covers every interface, so {single} is taken; keep one of them"
 
 
-def _expectations(config: Config, origin: _Origin) -> Iterator[str]:
+def _expectations(config: Config, chosen: _Chosen) -> Iterator[str]:
     count = config.expect_gpu_count
-    for name, value, least in (
-        ("expect.pcie-generation", config.expect_pcie_generation, 1),
-        ("expect.pcie-width", config.expect_pcie_width, 1),
-        ("expect.p2p", config.expect_p2p, 2),
-    ):
-        if value is not None and count is not None and count < least:
+    for name, least in (("expect.pcie-generation", 1), ("expect.pcie-width", 1), ("expect.p2p", 2)):
+        if name in chosen and count is not None and count < least:
             yield (
-                f"{origin.of(name)} has no effect with {count} GPUs ({origin['expect.gpu-count']}); "
+                f"{chosen.of(name)} has no effect with {count} GPUs ({chosen.source('expect.gpu-count')}); "
                 f"leave it out, or set --expect.gpu-count to {least} or more"
             )
 
 
-def _baseline(config: Config, origin: _Origin) -> Iterator[str]:
-    learns = origin.of("baseline.from-host")
+def _baseline(config: Config, chosen: _Chosen) -> Iterator[str]:
+    learns = chosen.of("baseline.from-host")
     if config.baseline_from_host and config.baseline_file is not None:
-        yield f"{learns} records a baseline where {origin.of('baseline.file')} brings one; leave one of them out"
+        yield f"{learns} records a baseline where {chosen.of('baseline.file')} brings one; leave one of them out"
     if config.baseline_from_host and config.state_directory is None and config.simulate is None:
         yield f"{learns} has nowhere to keep what it learns; set --state.directory as well"
 
 
-def _simulation(config: Config, origin: _Origin) -> Iterator[str]:
+def _simulation(config: Config, chosen: _Chosen) -> Iterator[str]:
     if config.simulate is None:
-        paced = (("simulate-at", config.simulate_at_seconds > 0), ("simulate-pace", config.simulate_pace != 1))
-        for name, changed in paced:
-            if changed:
-                only = "name a scenario with --simulate, or leave it out"
-                yield f"{origin.of(name)} has no effect on a real host; {only}"
+        for name in sorted(chosen.changed & {"simulate-at", "simulate-pace"}):
+            only = "name a scenario with --simulate, or leave it out"
+            yield f"{chosen.of(name)} has no effect on a real host; {only}"
     elif config.replay is not None:
-        yield f"{origin.of('simulate')} and {origin.of('replay')} are two hosts; leave one of them out"
+        yield f"{chosen.of('simulate')} and {chosen.of('replay')} are two hosts; leave one of them out"
     if config.simulate is None and config.replay is None:
         return
-    host, source = ("simulated", origin["simulate"]) if config.replay is None else ("recorded", origin["replay"])
+    host, source = (
+        ("simulated", chosen.source("simulate")) if config.replay is None else ("recorded", chosen.source("replay"))
+    )
     if config.replay is not None and config.flight_recorder_directory is not None:
-        yield f"{origin.of('flight-recorder.directory')} would record a recording ({source}); leave one of them out"
+        yield f"{chosen.of('flight-recorder.directory')} would record a recording ({source}); leave one of them out"
     for name in (
         *("path.procfs", "path.sysfs", "path.kmsg"),
         *("kubernetes.pod-resources-socket", "kubernetes.container-logs", "nccl.ras-address"),
         # A real Slurm's jobs may get the GPUs of a scenario, to rehearse its prolog.
         *(() if config.replay is None else ("slurm.jobs-directory",)),
     ):
-        if _changed(config, name):
+        if name in chosen.changed:
             own = f"has no effect on a {host} host ({source}), which brings its own"
-            yield f"{origin.of(name)} {own}; leave one of them out"
+            yield f"{chosen.of(name)} {own}; leave one of them out"
 
 
-def _schedulers(config: Config, origin: _Origin) -> Iterator[str]:
+def _schedulers(config: Config, chosen: _Chosen) -> Iterator[str]:
     processes, allocation = (collector_enabled(config, name, default=True) for name in ("processes", "allocation"))
-    pods, allocated = origin["collector.processes"], origin["collector.allocation"]
-    by_package = "slurm.jobs-directory" in origin.by_variable  # where there is slurmd
+    pods, allocated = chosen.source("collector.processes"), chosen.source("collector.allocation")
+    jobs = chosen.get("slurm.jobs-directory")
+    by_package = jobs is not None and jobs.origin is Origin.VARIABLE  # where there is slurmd
     for name, read, what in (
         (
             "kubernetes.pod-resources-socket",
@@ -267,17 +248,11 @@ def _schedulers(config: Config, origin: _Origin) -> Iterator[str]:
         ("kubernetes.container-logs", processes, f"names processes, which are not collected ({pods})"),
         ("slurm.jobs-directory", allocation or by_package, f"tells allocations, which are not collected ({allocated})"),
     ):
-        if _changed(config, name) and not read:
-            yield f"{origin.of(name)} {what}; leave one of them out"
-    if config.slurm_jobs_directory is None and _changed(config, "slurm.gpu-numbers"):
+        if name in chosen.changed and not read:
+            yield f"{chosen.of(name)} {what}; leave one of them out"
+    if config.slurm_jobs_directory is None and "slurm.gpu-numbers" in chosen.changed:
         without = "has no effect without jobs; set --slurm.jobs-directory, or leave it out"
-        yield f"{origin.of('slurm.gpu-numbers')} {without}"
-
-
-def _changed(config: Config, key: str) -> bool:
-    """Whether an option other than a duration differs from its default."""
-    field = key.replace(".", "_").replace("-", "_")
-    return bool(getattr(config, field) != getattr(Config(), field))
+        yield f"{chosen.of('slurm.gpu-numbers')} {without}"
 
 
 def _collectors(config: Config, options: Sequence[Option]) -> Iterator[str]:

@@ -40,14 +40,9 @@ def _options(switches: tuple[CollectorSwitch, ...]) -> Iterator[Option]:
 
 def _of_collectors(switches: tuple[CollectorSwitch, ...]) -> Iterator[Option]:
     """One switch per collector, after one for the group of host collectors."""
-    covered = [switch.name for switch in switches if switch.name.startswith(f"{HOST_GROUP}_")]
-    if covered:
+    rows = [(each.name, each.help, "true" if each.default else "false") for each in switches]
+    if covered := [name for name, _, _ in rows if name.startswith(f"{HOST_GROUP}_")]:
         about = f"All of {', '.join(covered)} at once; a collector's own switch beats this one."
-        yield _of_collector(HOST_GROUP, about, "each collector's own")
-    for each in switches:
-        yield _of_collector(each.name, each.help, "true" if each.default else "false")
-
-
-def _of_collector(name: str, meaning: str, preset: str) -> Option:
-    key = f"collector.{name}"
-    return Option(key, values.TRUTH, meaning, field="collectors", collector=name, preset=preset)
+        rows.insert(0, (HOST_GROUP, about, "each collector's own"))
+    for name, meaning, preset in rows:
+        yield Option(f"collector.{name}", values.TRUTH, meaning, field="collectors", collector=name, preset=preset)

@@ -73,19 +73,13 @@ def _text(name: str, accepts: Callable[[str], object], wrong: str, make: Callabl
     return TextType(name, parse)
 
 
-class StrictBool(click.types.BoolParamType):
-    """True or false, and no synonyms: ``yes`` and ``off`` are easily misunderstood."""
-
-    name = "true|false"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """As in click; YAML files and Helm charts may spell it True as well."""
-        if isinstance(value, str) and value.lower() not in ("true", "false"):
-            self.fail(f"{quoted(value)} is invalid; write true or false", param, ctx)
-        return super().convert(value, param, ctx)
-
-
-TRUTH = StrictBool()
+TRUTH = _text(
+    "true|false",
+    lambda text: text.lower() in ("true", "false"),
+    "is invalid; write true or false",
+    lambda text: text.lower() == "true",
+)
+"""No synonyms: ``yes`` and ``off`` are easily misunderstood. YAML files and Helm charts may spell it True as well."""
 
 
 class OneOf(click.Choice):  # type: ignore[type-arg]  # generic since click 8.2, and not before

@@ -1,8 +1,8 @@
 """Reads and writes recordings on disk: a folder, or the same files in one ``.tar.gz``.
 
 ``recording.json``: format, start time and duration. ``nvml.jsonl``: one NVML response per line. ``files.jsonl``: one
-answer about a path of sysfs or procfs per line, repeated whenever it changes. ``kmsg``: the driver's kernel messages.
-``verdict.json``, only in flight recordings: the judgment that triggered the recording.
+answer about a path of sysfs or procfs per line, repeated whenever it changes. ``kmsg``, if it could be read: the
+driver's kernel messages. ``verdict.json``, only in flight recordings: the judgment that triggered the recording.
 
 Everything is validated and kept in memory: no name in a recording is ever used as a path. What is read is limited in
 bytes and time, whatever a recording claims.
@@ -13,6 +13,7 @@ import io
 import json
 import re
 import stat
+import string
 import tarfile
 import tempfile
 import time
@@ -20,7 +21,7 @@ import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -28,9 +29,9 @@ from typing import Any, Final, TypeVar
 from gpu_triage.documents import Place, parse_json, read_value
 from gpu_triage.documents.files import replace_file, sync_directory, write_file
 from gpu_triage.documents.stream import Budget, Member, Stream, TimeLimit, members, opened, unpacked
-from gpu_triage.driver.kernel.files import QUESTIONS, Question
+from gpu_triage.driver.kernel.files import QUESTIONS
 from gpu_triage.errors import DocumentError, RecordingError
-from gpu_triage.record.recording import MOST_MOMENT, About, FileAnswer, Recording, TimedAnswer
+from gpu_triage.record.recording import ABSENT, FAILED, FOUND, MOST_MOMENT, About, Recording, TimedAnswer
 
 MOST_BYTES: Final = 128 << 20
 """Limit for a recording, uncompressed, and for the output buffers in it."""
@@ -43,22 +44,17 @@ _MOST_LINE_BYTES: Final = 16 << 20
 _MOST_BLOB_BYTES: Final = 1 << 20  # of one output buffer; the largest real ones are process lists
 _MOST_BLOBS: Final = 16  # of one answer
 _LEAST_TEXT: Final = 4
+_PRINTABLE: Final = string.printable.encode()
 _MOST_CODE: Final = 1 << 31
 _ARCHIVE: Final = ".tar.gz"
-_ABOUT, _NVML, _FILES, _KMSG = _PARTS = ("recording.json", "nvml.jsonl", "files.jsonl", "kmsg")
-_VERDICT: Final = "verdict.json"
+_ABOUT, _NVML, _FILES = _PARTS = ("recording.json", "nvml.jsonl", "files.jsonl")
+_KMSG, _VERDICT = _OPTIONAL = ("kmsg", "verdict.json")
 _NOT_OURS: Final = "name what gpu-triage record wrote"
 _INVALID: Final = "record it again"
-_REASON: Final = re.compile("[a-z_]{0,40}")
+_REASON: Final = re.compile(b"[a-z_]{1,40}")
 
+_Outs = tuple[bytes | None, ...]
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class _About(About):
-    """Content of ``recording.json``, without its format."""
-
-    kmsg_readable: bool
 
 
 def prepare_target(path: Path, *, replace: bool = False) -> None:
@@ -76,7 +72,7 @@ def prepare_target(path: Path, *, replace: bool = False) -> None:
             return
         path.mkdir(parents=True, exist_ok=True)
         names = {each.name for each in path.iterdir()}
-        if names and not {*_PARTS} <= names <= {*_PARTS, _VERDICT}:
+        if names and not {*_PARTS} <= names <= {*_PARTS, *_OPTIONAL}:
             raise RecordingError(f"{path}: is not empty; name a new folder, or a file ending in {_ARCHIVE}")
         if names and not replace:
             raise RecordingError(f"{path}: holds a recording; name another folder, or replace it with --force")
@@ -87,14 +83,13 @@ def prepare_target(path: Path, *, replace: bool = False) -> None:
 def write_recording(recording: Recording, path: Path) -> None:
     """Write a recording, a file if the path ends in ``.tar.gz``, else a folder; replaces one. Raises RecordingError."""
     prepare_target(path, replace=True)
-    # Names that aren't valid UTF-8 are escaped.
-    parts = {name: text.encode("utf-8", "backslashreplace") for name, text in _texts(recording)}
     try:
         if path.name.endswith(_ARCHIVE):
-            write_file(path, _archived(parts, int(recording.wall)))
+            write_file(path, archived(recording))
             return
-        (path / _VERDICT).unlink(missing_ok=True)
-        for name, raw in parts.items():
+        for name in _OPTIONAL:
+            (path / name).unlink(missing_ok=True)
+        for name, raw in _contents(recording):
             # In another user's folder, what has the name of a part may be a link.
             replace_file(path / name, raw)
         sync_directory(path)
@@ -102,12 +97,13 @@ def write_recording(recording: Recording, path: Path) -> None:
         raise _unwritable(path, error) from error
 
 
-def _archived(parts: Mapping[str, bytes], modified_at: int) -> bytes:
+def archived(recording: Recording) -> bytes:
+    """A recording as a ``.tar.gz``."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w:gz") as tar:
-        for name, raw in parts.items():
+        for name, raw in _contents(recording):
             member = tarfile.TarInfo(f"recording/{name}")
-            member.size, member.mtime = len(raw), modified_at
+            member.size, member.mtime = len(raw), int(recording.wall)
             tar.addfile(member, io.BytesIO(raw))
     return archive.getvalue()
 
@@ -116,26 +112,28 @@ def _unwritable(path: Path, error: OSError) -> RecordingError:
     return RecordingError(f"{path}: cannot be written: {error.strerror or error}; name another place")
 
 
+def _contents(recording: Recording) -> Iterator[tuple[str, bytes]]:
+    for name, text in _texts(recording):
+        # Names that aren't valid UTF-8 are escaped.
+        yield name, text.encode("utf-8", "backslashreplace")
+
+
 def _texts(recording: Recording) -> Iterator[tuple[str, str]]:
-    about = {"format": _FORMAT, "version": _VERSION, **_facts(recording), "kmsg_readable": recording.kmsg is not None}
+    about = {"format": _FORMAT, "version": _VERSION, **_facts(recording)}
     yield _ABOUT, json.dumps(about, indent=2) + "\n"
-    answers = ((round(s, 3), json.loads(key), code, *map(_packed, outs)) for s, key, code, outs in recording.answers)
-    yield _NVML, "".join(json.dumps(each) + "\n" for each in answers)
-    states = map(_file_row, recording.files)
-    yield _FILES, "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in states)
-    yield _KMSG, recording.kmsg or ""
-    if recording.verdict is not None:
-        yield _VERDICT, recording.verdict
+    yield _NVML, "".join(_line(json.loads(each.key), each) for each in recording.answers)
+    yield _FILES, "".join(_line(each.key, each) for each in recording.files)
+    for name, text in ((_KMSG, recording.kmsg), (_VERDICT, recording.verdict)):
+        if text is not None:
+            yield name, text
 
 
 def _facts(about: About) -> dict[str, Any]:
     return {each.name: getattr(about, each.name) for each in fields(About)}
 
 
-def _file_row(answer: FileAnswer) -> list[object]:
-    text = None if answer.content is None else answer.content.decode("utf-8", "surrogateescape")
-    failure = [answer.failure] if answer.failure else []
-    return [round(answer.seconds, 3), answer.question, answer.path, text, *failure]
+def _line(key: object, answer: TimedAnswer) -> str:
+    return json.dumps((round(answer.seconds, 3), key, answer.code, *map(_packed, answer.outs))) + "\n"
 
 
 def _packed(raw: bytes | None) -> str | list[object] | None:
@@ -143,7 +141,7 @@ def _packed(raw: bytes | None) -> str | list[object] | None:
     if raw is None:
         return None
     text = raw.rstrip(b"\0")
-    if len(text) >= _LEAST_TEXT and all(32 <= byte < 127 for byte in text):  # noqa: PLR2004 - printable ASCII
+    if len(text) >= _LEAST_TEXT and not text.strip(_PRINTABLE):
         return [text.decode("ascii"), len(raw)]
     return b64encode(zlib.compress(raw)).decode()
 
@@ -184,21 +182,17 @@ def read_recording(path: Path, now: Callable[[], float] = time.monotonic) -> Rec
     except (OSError, EOFError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise RecordingError(f"{path}: cannot be read: {why}; {_NOT_OURS}") from error
-    about: _About = found[_ABOUT]
+    facts = _facts(found[_ABOUT])
     return Recording(
-        **_facts(about),
-        answers=found[_NVML],
-        files=found[_FILES],
-        kmsg=found[_KMSG] if about.kmsg_readable else None,
-        verdict=found.get(_VERDICT),
+        **facts, answers=found[_NVML], files=found[_FILES], kmsg=found.get(_KMSG), verdict=found.get(_VERDICT)
     )
 
 
 def _parts(path: Path, budget: Budget, stack: ExitStack) -> Iterator[Member]:
     if path.is_dir():
-        for name in (*_PARTS, _VERDICT):
+        for name in (*_PARTS, *_OPTIONAL):
             part = path / name
-            if name == _VERDICT and not part.exists():
+            if name in _OPTIONAL and not part.exists():
                 continue
             if not stat.S_ISREG(part.lstat().st_mode):
                 raise RecordingError(f"{name}: is no file; {_NOT_OURS}")
@@ -212,21 +206,7 @@ def _parts(path: Path, budget: Budget, stack: ExitStack) -> Iterator[Member]:
         yield member._replace(name=member.name.removeprefix("recording/"))
 
 
-def _lines(name: str, stream: Stream) -> Iterator[tuple[int, bytes]]:
-    number, rest = 1, b""
-    for chunk in stream:
-        *lines, rest = (rest + chunk).split(b"\n")
-        yield from enumerate(lines, start=number)
-        number += len(lines)
-        if number > _MOST_LINES or len(rest) > _MOST_LINE_BYTES:
-            limit = f"{_MOST_LINES} lines" if number > _MOST_LINES else f"{_MOST_LINE_BYTES >> 20} MiB in a line"
-            raise RecordingError(f"{name}: has more than {limit}; {_NOT_OURS}")
-    if stream.damage:
-        raise EOFError(stream.damage)
-    yield number, rest
-
-
-def _content(_name: str, stream: Stream) -> bytes:
+def _content(stream: Stream) -> bytes:
     content = b"".join(stream)
     if stream.damage:
         raise EOFError(stream.damage)
@@ -235,27 +215,28 @@ def _content(_name: str, stream: Stream) -> bytes:
 
 def _text(name: str, stream: Stream) -> str:
     try:
-        return _content(name, stream).decode()
+        return _content(stream).decode()
     except UnicodeDecodeError as error:
         raise RecordingError(f"{name}: is not UTF-8; {_INVALID}") from error
 
 
-def _about(name: str, stream: Stream) -> _About:
-    document = parse_json(_content(name, stream), name)
-    about = document if isinstance(document, dict) else {}
+def _about(name: str, stream: Stream) -> About:
+    document = parse_json(_content(stream), name)
+    about = dict(document) if isinstance(document, dict) else {}
     for key, right in (("format", _FORMAT), ("version", _VERSION)):
-        if about.get(key) != right:
-            raise RecordingError(f"{name}: {key}: is {about.get(key)!r:.80}, and this program reads {right!r}")
-    return read_value(
-        _About, {key: each for key, each in about.items() if key not in ("format", "version")}, Place(name)
-    )
+        if (found := about.pop(key, None)) != right:
+            raise RecordingError(f"{name}: {key}: is {found!r:.80}, and this program reads {right!r}")
+    return read_value(About, about, Place(name))
 
 
 def _rows(what: str, read: Callable[..., T], name: str, stream: Stream) -> tuple[T, ...]:
     """Parse each line; `what` describes a valid one for error messages."""
     rows = []
-    for number, line in _lines(name, stream):
-        if line:
+    for number, line in enumerate(io.BytesIO(_content(stream)), start=1):
+        if number > _MOST_LINES or len(line) > _MOST_LINE_BYTES:
+            limit = f"{_MOST_LINES} lines" if number > _MOST_LINES else f"{_MOST_LINE_BYTES >> 20} MiB in a line"
+            raise RecordingError(f"{name}: has more than {limit}; {_NOT_OURS}")
+        if line != b"\n":
             try:
                 rows.append(read(*json.loads(line)))
             except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError, zlib.error) as error:
@@ -263,14 +244,17 @@ def _rows(what: str, read: Callable[..., T], name: str, stream: Stream) -> tuple
     return tuple(rows)
 
 
-def _nvml(name: str, stream: Stream) -> tuple[TimedAnswer, ...]:
+def _answers(
+    what: str, key_of: Callable[[object, int, _Outs], str], name: str, stream: Stream
+) -> tuple[TimedAnswer, ...]:
     left = MOST_BYTES
 
     def answer(seconds: float, key: object, code: object, *outs: object) -> TimedAnswer:
         nonlocal left
         if not isinstance(code, int) or not -_MOST_CODE <= code < _MOST_CODE or len(outs) > _MOST_BLOBS:
             raise ValueError("no code of NVML, or too many buffers")
-        found = TimedAnswer(_time(seconds), _key(key), code, tuple(map(_unpacked, outs)))
+        unpacked_outs = tuple(map(_unpacked, outs))
+        found = TimedAnswer(_time(seconds), key_of(key, code, unpacked_outs), code, unpacked_outs)
         left -= sum(len(out) for out in found.outs if out is not None)
         if left < 0:
             raise RecordingError(
@@ -278,10 +262,10 @@ def _nvml(name: str, stream: Stream) -> tuple[TimedAnswer, ...]:
             )
         return found
 
-    return _rows("answer of NVML", answer, name, stream)
+    return _rows(what, answer, name, stream)
 
 
-def _key(parts: object) -> str:
+def _call_key(parts: object, _code: int, _outs: _Outs) -> str:
     """The key of a call: a function's name, and numbers, text, or lists of these."""
     if not isinstance(parts, list) or not parts or not isinstance(parts[0], str):
         raise TypeError("a key does not start with a function's name")
@@ -291,15 +275,15 @@ def _key(parts: object) -> str:
     return json.dumps(parts)
 
 
-def _file(seconds: float, question: Question, path: str, content: str | None, failure: str = "") -> FileAnswer:
-    if (
-        question not in QUESTIONS
-        or path.split("/", maxsplit=1)[0] not in ("sys", "proc")
-        or not _REASON.fullmatch(failure)
-    ):
-        raise ValueError("no question about a path of sysfs or procfs")
-    raw = None if content is None else content.encode("utf-8", "surrogateescape")
-    return FileAnswer(_time(seconds), question, path, raw, failure)
+def _file_key(key: object, code: int, outs: _Outs) -> str:
+    """The key of a question about a file of sysfs or procfs; raises ValueError if that cannot be its answer."""
+    question, _, path = str(key).partition(" ")
+    one = len(outs) == 1
+    right = {FOUND: one, ABSENT: not outs, FAILED: one and _REASON.fullmatch(outs[0] or b"") is not None}
+    is_file = question in QUESTIONS and path.split("/", maxsplit=1)[0] in ("sys", "proc")
+    if not is_file or None in outs or not right.get(code):
+        raise ValueError("no answer about a path of sysfs or procfs")
+    return str(key)
 
 
 def _time(value: float) -> float:
@@ -311,8 +295,8 @@ def _time(value: float) -> float:
 
 _READERS: Final[Mapping[str, Callable[[str, Stream], Any]]] = {
     _ABOUT: _about,
-    _NVML: _nvml,
-    _FILES: partial(_rows, "answer about a file of sysfs or procfs", _file),
+    _NVML: partial(_answers, "answer of NVML", _call_key),
+    _FILES: partial(_answers, "answer about a file of sysfs or procfs", _file_key),
     _KMSG: _text,
     _VERDICT: _text,
 }

@@ -7,7 +7,7 @@ import ctypes
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from gpu_triage.driver.nvml.library_file import NAME, refuse_cut_short
@@ -55,7 +55,7 @@ class CallKeys:
             metrics = [request.metrics[i].metricId for i in range(min(request.numMetrics, len(request.metrics)))]
             values = [self._samples.get(_address(request.sample2)), metrics]
         elif outs:
-            values.append(f"#{hashlib.sha256(b''.join(map(content, outs))).hexdigest()[:16]}")
+            values.append(f"#{hashlib.sha256(b''.join(map(bytes, outs))).hexdigest()[:16]}")
         return json.dumps([function, *values]), outs
 
 
@@ -69,10 +69,6 @@ def loose(key: str) -> str:
     if isinstance(parts[-1], str) and _DIGEST.fullmatch(parts[-1]):
         parts.pop()
     return json.dumps(parts)
-
-
-def content(out: Any) -> bytes:
-    return ctypes.string_at(ctypes.addressof(out), ctypes.sizeof(out))
 
 
 def fill(out: Any, raw: bytes) -> bool:
@@ -121,14 +117,10 @@ Spans = tuple[tuple[int, int], ...]
 """Start and end offset of each private member in one output buffer."""
 
 
-def answer_of(code: int, outs: Iterable[tuple[bytes, bytes]]) -> Answer:
+def answer_of(code: int, outs: Sequence[tuple[bytes, bytes]]) -> Answer:
     """The answer of a call, from its output buffers before and after it."""
-    pairs = tuple(outs)
-    return Answer(
-        code,
-        tuple(None if new == old else new.rstrip(b"\0") for old, new in pairs),
-        tuple(len(new) for _, new in pairs),
-    )
+    changed = tuple(None if new == old else new.rstrip(b"\0") for old, new in outs)
+    return Answer(code, changed, tuple(len(new) for _, new in outs))
 
 
 class RecordingNvml:
@@ -139,7 +131,6 @@ class RecordingNvml:
     """
 
     def __init__(self, base: NvmlLibrary, answered: Callable[[str, Answer], None]) -> None:
-        self.missing: set[str] = set()  # names of functions that the library lacks
         self.private: dict[str, tuple[Spans, ...]] = {}  # position of identifying data in each output buffer, by key
         self._base = base
         self._answered = answered
@@ -162,11 +153,7 @@ class RecordingNvml:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        try:
-            function = getattr(self._library, name)
-        except AttributeError:
-            self.missing.add(name)
-            raise
+        function = getattr(self._library, name)
         return function if name in _UNRECORDED else self._noting(name, function)
 
     def _noting(self, name: str, function: Callable[..., Any]) -> Callable[..., int]:

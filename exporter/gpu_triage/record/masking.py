@@ -8,23 +8,22 @@ import platform
 import pwd
 import re
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cache
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 from uuid import UUID
 
 from gpu_triage import __version__
-from gpu_triage.driver.kernel.files import Question
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.host.driver_messages import parse_driver_message
 from gpu_triage.read.host.kernel_messages import parse_host_message, parse_kill_order, parse_trouble_over
 from gpu_triage.read.xid.kernel_records import KernelLog
 from gpu_triage.read.xid.xid_events import parse_sxid
 from gpu_triage.record.calls import Spans, function_of
-from gpu_triage.record.capture import ABSENT, FAILED, Captured
-from gpu_triage.record.recording import FileAnswer, Recording, TimedAnswer
+from gpu_triage.record.capture import Captured
+from gpu_triage.record.recording import FAILED, Recording, TimedAnswer
 from gpu_triage.record.ring import unrolled
 
 _UUID: Final = re.compile(rb"\b(GPU-|MIG-)([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})\b")
@@ -95,14 +94,16 @@ def local_masker(key: bytes = b"") -> Masker:
 def masked(captured: Captured, masker: Masker, verdict: str | None = None) -> Recording:
     """The recording of what was captured; `verdict` is the judgment that triggered it, as JSON."""
     answers: list[TimedAnswer] = []
-    states: list[FileAnswer] = []
+    states: list[TimedAnswer] = []
     serials: set[str] = set()
     key_of = cache(lambda key: masker.data(key.encode()).decode())
     path_of = cache(masker.text)
     for each in unrolled(captured.blocks):
         if not each.key.startswith("["):
             question, _, path = each.key.partition(" ")
-            states.append(_masked_file(masker, each, cast("Question", question), path_of(path)))
+            texts = (raw and masker.text(os.fsdecode(raw)).encode() for raw in each.outs)
+            outs = each.outs if each.code == FAILED else tuple(texts)
+            states.append(each._replace(key=f"{question} {path_of(path)}", outs=outs))
             continue
         function = function_of(each.key)
         if function == _SERIAL and each.outs and each.outs[0]:
@@ -117,20 +118,11 @@ def masked(captured: Captured, masker: Masker, verdict: str | None = None) -> Re
         monotonic=captured.began.monotonic,
         wall=captured.began.wall,
         seconds=captured.seconds,
-        missing_functions=captured.missing,
         answers=tuple(answers),
         files=tuple(states),
         kmsg=None if captured.kmsg is None else kernel_records(captured.kmsg, masker),
         verdict=verdict and masker.text(verdict),
     )
-
-
-def _masked_file(masker: Masker, answer: TimedAnswer, question: Question, path: str) -> FileAnswer:
-    content = answer.outs[0] or b""
-    if answer.code == FAILED:
-        return FileAnswer(answer.seconds, question, path, None, content.decode())
-    text = masker.text(os.fsdecode(content))
-    return FileAnswer(answer.seconds, question, path, None if answer.code == ABSENT else text.encode())
 
 
 def _masked_out(masker: Masker, function: str, raw: bytes, private: Spans) -> bytes:
@@ -155,9 +147,5 @@ def kernel_records(kmsg: Path, masker: Masker) -> str | None:
 
 
 def _is_judged(text: str) -> bool:
-    if text.startswith("NVRM:"):
-        return True
-    parsers: tuple[Callable[[str], object | None], ...] = (
-        *(parse_sxid, parse_driver_message, parse_host_message, parse_trouble_over, parse_kill_order),
-    )
-    return any(parse(text) is not None for parse in parsers)
+    parsers = (parse_sxid, parse_driver_message, parse_host_message, parse_trouble_over, parse_kill_order)
+    return text.startswith("NVRM:") or any(parse(text) is not None for parse in parsers)

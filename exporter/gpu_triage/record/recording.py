@@ -4,30 +4,23 @@ from dataclasses import dataclass
 from typing import Annotated, Final, NamedTuple
 
 from gpu_triage.documents import Range
-from gpu_triage.driver.kernel.files import Question
 
 MOST_MOMENT: Final = 1e11  # beyond any real clock
 MOST_DURATION: Final = 3600.0
 """Several times what the program records. A judge replays all of it."""
 
 
+FOUND, ABSENT, FAILED = range(3)
+"""Codes of answers about files. The only output is the content, as a hook returns it, or the reason of the failure."""
+
+
 class TimedAnswer(NamedTuple):
-    """The answer to a call of NVML, in effect from `seconds` after the recording's beginning."""
+    """The answer to a call of NVML or to a question about a file, from `seconds` after the recording's beginning on."""
 
     seconds: float
-    key: str
+    key: str  # of a file: ``QUESTION PATH``; the path starts with ``sys`` or ``proc``, and is never used as one
     code: int
     outs: tuple[bytes | None, ...]  # output buffers after the call, in full; None if unchanged
-
-
-class FileAnswer(NamedTuple):
-    """What the kernel answered about a path, in effect from `seconds` after the recording's beginning."""
-
-    seconds: float
-    question: Question
-    path: str  # starts with ``sys`` or ``proc``; never used as a path
-    content: bytes | None  # as a hook returns it; None if absent
-    failure: str = ""  # the reason if it could not be read
 
 
 _Moment = Annotated[float, Range(0, MOST_MOMENT)]
@@ -41,14 +34,13 @@ class About:
     monotonic: _Moment  # start, in monotonic and wall clock seconds
     wall: _Moment
     seconds: Annotated[float, Range(0, MOST_DURATION)]  # duration
-    missing_functions: tuple[str, ...]  # NVML functions that the library lacks
 
 
 @dataclass(frozen=True, slots=True)
 class Recording(About):
     """A recorded host. The first answer to each question also applies before it was given."""
 
-    answers: tuple[TimedAnswer, ...]  # in chronological order
-    files: tuple[FileAnswer, ...]  # likewise
+    answers: tuple[TimedAnswer, ...]  # of NVML, in chronological order
+    files: tuple[TimedAnswer, ...]  # likewise
     kmsg: str | None  # kernel log records in /dev/kmsg format; None if it was unreadable
     verdict: str | None = None  # the judgment that triggered the recording, as JSON; None if started by a user

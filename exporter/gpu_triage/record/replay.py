@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from gpu_triage.driver.kernel.files import Answer, Question, hooked
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Clock, Machine, Moment, RealClock, SteppedClock
 from gpu_triage.record.bundle import read_recording
 from gpu_triage.record.calls import EVENTS, GPM_ALLOC, GPM_FREE, CallKeys, fill, function_of, loose
-from gpu_triage.record.recording import FileAnswer, Recording, TimedAnswer
+from gpu_triage.record.recording import FAILED, FOUND, Recording, TimedAnswer
 
 _SUCCESS: Final = 0
 _NOT_SUPPORTED: Final = 3
@@ -32,8 +32,6 @@ _SUCCEED: Final = frozenset({"nvmlShutdown", "nvmlEventSetFree", GPM_FREE})
 _INIT: Final = "nvmlInitWithFlags"
 _PROCESS_LISTS: Final = "RunningProcesses"  # in the names of the functions
 _FIRST_SAMPLE: Final = 0x7F5C_0000_0000
-
-Timed = TypeVar("Timed", TimedAnswer, FileAnswer)
 
 
 class _ReplayClock:
@@ -169,25 +167,26 @@ class ReplayedFiles:
 
     def __init__(self, recording: Recording, elapsed: Callable[[], float]) -> None:
         self._elapsed = elapsed
-        self._answers: dict[tuple[Question, str], list[FileAnswer]] = {}
+        self._answers: dict[str, list[TimedAnswer]] = {}
         self._present: set[str] = set()
         for answer in recording.files:
-            self._answers.setdefault((answer.question, answer.path), []).append(answer)
-            if answer.content is not None:
-                self._present.update(accumulate(answer.path.split("/"), "{}/{}".format))
+            self._answers.setdefault(answer.key, []).append(answer)
+            if answer.code == FOUND:
+                self._present.update(accumulate(answer.key.partition(" ")[2].split("/"), "{}/{}".format))
 
     def __call__(self, question: Question, path: str, _answer: Answer) -> bytes | None:
         """See Hook. A path with an unknown presence exists if anything at or below it was read."""
-        known = self._answers.get((question, path))
+        known = self._answers.get(f"{question} {path}")
         if known is None:
             return b"" if question == "presence" and path in self._present else None
         answer = _latest(known, self._elapsed())
-        if answer.failure:
-            raise HostReadFailed(answer.failure, path, "could not be read when this was recorded")
-        return answer.content
+        out = answer.outs[0] if answer.outs else None
+        if answer.code == FAILED:
+            raise HostReadFailed((out or b"").decode(), path, "could not be read when this was recorded")
+        return out
 
 
-def _latest(answers: Sequence[Timed], elapsed: float) -> Timed:
+def _latest(answers: Sequence[TimedAnswer], elapsed: float) -> TimedAnswer:
     """The answer in effect; the first one also before it was given."""
     return answers[max(0, bisect_right(answers, elapsed, key=lambda each: each.seconds) - 1)]
 
@@ -228,11 +227,8 @@ def replayed_machine(path: Path, *, clock: Clock | None = None, last_seconds: fl
     """
     recording = read_recording(path)
     skipped = 0.0 if last_seconds is None else max(0.0, recording.seconds - last_seconds)
-    replayed = (
-        _SteppedReplayClock(clock, recording, skipped)
-        if isinstance(clock, SteppedClock)
-        else _ReplayClock(clock or RealClock(), recording, skipped)
-    )
+    kind = _SteppedReplayClock if isinstance(clock, SteppedClock) else _ReplayClock
+    replayed = kind(clock or RealClock(), recording, skipped)
     with tempfile.TemporaryDirectory(prefix="gpu-triage-replayed-", ignore_cleanup_errors=True) as folder:
         # Only the log is on disk: nothing else can be read or written by a path of the recording.
         roots = {"sys": Path(folder, "sys"), "proc": Path(folder, "proc")}

@@ -5,9 +5,17 @@ from dataclasses import dataclass
 from functools import partial
 
 from gpu_triage.driver.nvml.session import Device
-from gpu_triage.read.baseline.host_facts import GPU_SOURCES, HOST_SOURCES, GpuReadings, HostFacts, host_facts
+from gpu_triage.read.baseline.host_facts import (
+    GPU_SOURCES,
+    HOST_SOURCES,
+    GpuReadings,
+    HostFacts,
+    HostValues,
+    host_facts,
+)
 from gpu_triage.read.gpu.nvlink import NVLINK, NvlinkReading
 from gpu_triage.read.gpu.topology import TopologyReading
+from gpu_triage.read.host.platform import PLATFORM
 from gpu_triage.read.metrics.contract import AnyCollector
 from gpu_triage.sampler.driver import DriverWatch
 from gpu_triage.sampler.host_gpus import GpuRecord, HostGpus
@@ -24,13 +32,14 @@ class HostReadings:
 
     def facts(self, at: float) -> HostFacts:
         """Facts from the latest readings; `at` is now, in Unix seconds."""
-        versions = self.driver.versions
+        versions, platform = self.driver.versions, self.store.reading(PLATFORM)
         gpus = [
             GpuReadings(record.labels.uuid, device.pci_bus_id, partial(self._reading, record.key))
             for record, device in self._answering
         ]
-        driver = None if versions is None else versions.driver
-        return host_facts(at, self.driver.count, driver, partial(self._reading, HOST), gpus)
+        iommu_active = None if platform is None else platform.iommu_active
+        shared = HostValues(self.driver.count, None if versions is None else versions.driver, iommu_active)
+        return host_facts(at, shared, gpus)
 
     def limitations(self, *, well: bool) -> str | None:
         """What a complete view lacks, or None; if `well`, also GPUs that don't respond and NVLinks that are down."""

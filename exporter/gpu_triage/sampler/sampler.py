@@ -227,7 +227,7 @@ class Sampler:
         elsewhere = lane if config.baseline_file is None else make_lane(baseline.NAME)
         # The baseline, which any thread may reload.
         self.baseline = BaselineWatch(
-            machine.clock, config, elsewhere, lambda news: post(partial(self._take_baseline, news)), self._state
+            context, elsewhere, lambda news: post(partial(self._take_baseline, news)), self._state
         )
         self._saved = StateStores(context, lane, self._state, self.status.count, may_write=writes_state)
         pushed = (xid.NAME,) * self._xid.enabled + (incidents.NAME,) + (baseline.NAME,) * self.baseline.enabled
@@ -335,7 +335,7 @@ class Sampler:
             nvml_count=None if stalled else driver.count,
             pci_count=driver.due_on_bus,
             # What the baseline has is expected if nothing is set.
-            expected_count=recorded.facts.gpu_count if count is None and recorded else count,
+            expected_count=recorded.facts.host.gpu_count if count is None and recorded else count,
             expected_p2p=recorded.p2p if p2p is None and recorded else p2p,
             most_since_boot=self._incidents.most_since_boot(),
         )

@@ -9,7 +9,7 @@ from deploy.generate.man_pages import commands
 from tests.command_line import Run
 from tests.gathered import every
 
-from gpu_triage.options.values import OneOf, StrictBool
+from gpu_triage.options.values import OneOf
 
 
 @pytest.mark.parametrize("words", [(), ("check",), ("baseline",), ("baseline", "write"), ("simulate",), ("help",)])
@@ -45,6 +45,6 @@ def test_no_parameter_has_a_type_with_messages_that_name_no_remedy() -> None:
         for ctx in every(commands())
         for parameter in ctx.command.params
         if isinstance(parameter.type, click.types.IntParamType | click.types.FloatParamType | click.Choice)
-        and not isinstance(parameter.type, OneOf | StrictBool)
+        and not isinstance(parameter.type, OneOf)
     )
     assert list(unclear) == []

@@ -108,7 +108,9 @@ def test_no_name_of_a_board_is_in_a_recording(recorded: Path) -> None:
 def test_no_name_of_a_host_or_person_is_in_a_recording() -> None:
     # That host's file server is filer1.example.net, at 192.0.2.21.
     recording, *_ = record(pair("h100-8"), Masker(KEY, hosts=["node17"], users=["alice"]))
-    mounts = b"".join(state.content or b"" for state in recording.files if state.path.endswith("mountstats"))
+    mounts = b"".join(
+        out or b"" for state in recording.files if state.key.endswith("/mountstats") for out in state.outs
+    )
     assert b"/mnt/datasets" in mounts
     assert b"filer1" not in mounts
 
@@ -123,7 +125,7 @@ def test_command_lines_and_environments_are_never_recorded() -> None:
             recording = masked(capture.captured(), Masker(KEY))
         assert read_text(secret) == "--password=hunter2"
         assert masked(capture.captured(), Masker(KEY)).files == recording.files
-    assert [state.path for state in recording.files if b"hunter2" in (state.content or b"")] == ["proc/24819/comm"]
+    assert [state.key for state in recording.files if b"--password=hunter2" in state.outs] == ["text proc/24819/comm"]
 
 
 def test_what_could_not_be_read_cannot_be_read_in_a_replay_either(host: HostTree) -> None:

@@ -24,7 +24,7 @@ import pytest
 from gpu_triage.driver.nvml.lists import read_list
 from gpu_triage.errors import RecordingError
 from gpu_triage.record.bundle import prepare_target, read_recording, write_recording
-from gpu_triage.record.recording import FileAnswer, Recording, TimedAnswer
+from gpu_triage.record.recording import FAILED, FOUND, Recording, TimedAnswer
 from gpu_triage.record.replay import ReplayedNvml
 
 
@@ -61,7 +61,7 @@ CORRUPT: dict[str, tuple[str, Callable[[str], str], str]] = {
     **{
         f"{part}: {each[:5]}": _line(part, line.replace("TIME", each))
         for each in ("-1", "1e999", "NaN", DIGITS, "9" * 5000, '"soon"', "[]", "{}", "null")
-        for part, line in (("files.jsonl", '[TIME, "text", "sys/a", ""]'), ("nvml.jsonl", '[TIME, ["f"], 0]'))
+        for part, line in (("files.jsonl", '[TIME, "text sys/a", 1]'), ("nvml.jsonl", '[TIME, ["f"], 0]'))
     },
     **{
         f"an answer of NVML: {each[:30]}": _line("nvml.jsonl", each)
@@ -77,14 +77,19 @@ CORRUPT: dict[str, tuple[str, Callable[[str], str], str]] = {
     **{
         f"an answer about a file: {each[:30]}": _line("files.jsonl", each)
         for each in (
-            *("{}", "[" * 100_000, '[0, "text", "sys/a"]', '[0, "pipe", "sys/a", ""]', '[0, [], "sys/a", ""]'),
-            *('[0, "text", 7, ""]', '[0, "text", "etc/passwd", ""]', '[0, "text", "/etc/passwd", ""]'),
-            *('[0, "text", "sys/a", 7]', '[0, "text", "sys/a", "\\ud800"]', '[0, "text", "sys/a", null, 7]'),
-            *('[0, "text", "sys/a", null, "\\u001b[31m"]', '[0, "text", "sys/a", null, "x", 0]'),
+            *("{}", "[" * 100_000, '[0, "text sys/a"]', '[0, "pipe sys/a", 1]', "[0, [], 1]", '[0, "text sys/a", 3]'),
+            *('[0, "text 7", 1]', '[0, "text etc/passwd", 1]', '[0, "text /etc/passwd", 1]', '[0, "text sys/a", 0]'),
+            *('[0, "text sys/a", 2]', '[0, "text sys/a", 0, 7]', '[0, "text sys/a", 0, null]'),
+            *('[0, "text sys/a", 1, ["text", 4]]', '[0, "text sys/a", 0, ["text", 4], ["text", 4]]'),
+            *(
+                '[0, "text sys/a", 0, ["\\ud800", 9]]',
+                '[0, "text sys/a", 2, ["\\u001b[31m", 5]]',
+                '[0, "text sys/a", 2, ["x", 1], null]',
+            ),
         )
     },
     "bytes": ("kmsg", lambda _: "\udcff", "kmsg: is not UTF-8"),
-    "one line": ("files.jsonl", lambda _: '[0, "text", "sys/a", "' + "x" * (17 << 20), "more than 16 MiB in a line"),
+    "one line": ("files.jsonl", lambda _: '[0, "text sys/a", 0, ["' + "x" * (17 << 20), "more than 16 MiB in a line"),
 }
 
 
@@ -180,11 +185,13 @@ def test_a_header_that_claims_a_gibibyte_costs_no_memory(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["written", "written.tar.gz"])
-def test_names_that_are_no_utf_8_survive_as_they_are(tmp_path: Path, recording: Recording, name: str) -> None:
-    odd = FileAnswer(0.0, "link", "sys/class/net/et\udcffh", b"../../devices/\x80")
-    written = replace(recording, files=(*recording.files, odd))
-    write_recording(written, tmp_path / name)
-    assert read_recording(tmp_path / name).files[-1] == odd
+def test_names_that_are_no_utf_8_and_failures_survive_as_they_are(
+    tmp_path: Path, recording: Recording, name: str
+) -> None:
+    odd = TimedAnswer(0.0, "link sys/class/net/et\udcffh", FOUND, (b"../../devices/\x80",))
+    failed = TimedAnswer(1.0, "text proc/1/io", FAILED, (b"no_permission",))
+    write_recording(replace(recording, files=(*recording.files, odd, failed)), tmp_path / name)
+    assert read_recording(tmp_path / name).files[-2:] == (odd, failed)
 
 
 @pytest.mark.parametrize("name", ["recording.tar.gz", "recording"])
@@ -230,7 +237,7 @@ MORE_BUFFERS = answered(1, 11, 4, 5, 6)._replace(outs=(*answered(1, 11, 4, 5, 6)
 
 
 def replayed(monkeypatch: pytest.MonkeyPatch, *answers: TimedAnswer) -> list[int]:
-    recording = Recording({}, 0.0, 0.0, PRESENT, (), answers, (), None)
+    recording = Recording({}, 0.0, 0.0, PRESENT, answers, (), None)
     library = ReplayedNvml(recording, lambda: PRESENT)
     monkeypatch.setitem(pynvml._nvmlGetFunctionPointer_cache, FUNCTION, getattr(library, FUNCTION))
     return [process.pid for process in read_list(FUNCTION, c_void_p(7))]

@@ -14,8 +14,6 @@ from tests.rig import Rig, pair_with, rig, scenario_with
 from gpu_triage.options.config import Config
 from gpu_triage.read.baseline.differences import GPU_FIELDS, HOST_FIELDS
 from gpu_triage.read.baseline.host_facts import read_baseline, write_baseline
-from gpu_triage.sampler.baseline import BaselineNews, BaselineWatch
-from gpu_triage.sampler.lanes import InlineLane
 from gpu_triage_simulator import load_scenario
 
 pytestmark = pytest.mark.slow
@@ -210,7 +208,7 @@ def test_a_baseline_is_learned_once_from_a_host_that_is_well(tmp_path: Path) -> 
         assert read_baseline(tmp_path / "baseline.json") == learned
 
 
-def test_a_simulated_host_may_keep_its_baseline_in_memory(tmp_path: Path) -> None:
+def test_a_simulated_host_needs_no_folder_to_learn_its_baseline(tmp_path: Path) -> None:
     vbios = 'at = "5m"\ngpu = 0\neffect = { kind = "vbios", version = "1.2" }'
     with rig(scenario_with(tmp_path, "dual-a10", vbios), CALM) as host:
         host.run(200)
@@ -218,17 +216,6 @@ def test_a_simulated_host_may_keep_its_baseline_in_memory(tmp_path: Path) -> Non
         assert _differing(host) == set()
         host.run(200)
         assert _differing(host) == {("0", "vbios_version")}
-
-
-def test_a_look_that_begins_before_what_was_learned_is_known_does_not_undo_it() -> None:
-    with rig(load_scenario("dual-a10"), CALM) as host:
-        host.run(15)
-        posted: list[BaselineNews] = []
-        watch = BaselineWatch(host.clock, CALM, InlineLane(host.clock, "baseline"), posted.append, None)
-        watch._visit(host.sampler.view.facts(0.0), None, None)
-        watch.submit(host.clock.now().monotonic)
-        assert [watch.take(news) for news in posted] == [(), ()]
-        assert watch.recorded is posted[0].recorded is not None
 
 
 def test_a_baseline_on_a_disk_that_hangs_keeps_nothing_from_ending_and_is_logged(

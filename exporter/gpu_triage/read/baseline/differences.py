@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Final, NamedTuple, cast
 
 from gpu_triage.read.baseline.host_facts import LEVEL, P2P, GpuFacts, HostFacts, LinkFacts, Peer
+from gpu_triage.read.metrics.contract import known
 from gpu_triage.read.metrics.metric import Tier, gpu_gauge, host_info
 from gpu_triage.read.metrics.rendering import samples
 
@@ -54,25 +55,17 @@ class Comparison(NamedTuple):
     was: str  # `was` and `now` hold the values of the aspects that differ; "" if none do
     now: str
 
-    @property
-    def differs(self) -> bool:
-        return self.was != self.now
+
+def _plain(value: object) -> Aspects:
+    return {"": ("on" if value else "off") if isinstance(value, bool) else str(value)}
 
 
 class _Field(NamedTuple):
     name: str
-    attribute: str  # of GpuFacts or HostFacts
-    aspects: Callable[[Any], Aspects]  # of a value that is reported
+    attribute: str  # of GpuFacts or HostValues
+    aspects: Callable[[Any], Aspects] = _plain  # of a value that is reported
     whole: bool = False  # whether an aspect on only one side counts as a difference; otherwise it is ignored
     has: Callable[[str], bool] = lambda _key: True  # whether a key of the attribute belongs to the field
-
-
-def _plain(value: object) -> Aspects:
-    return {"": str(value)}
-
-
-def _switch(value: bool) -> Aspects:  # noqa: FBT001 - data, not a mode switch
-    return {"": "on" if value else "off"}
 
 
 def _link(limit: str, form: str) -> _Field:
@@ -104,26 +97,26 @@ def _clocks(tables: Mapping[str, Mapping[str, float]]) -> Aspects:
 
 
 _HOST: Final = (
-    _Field("gpu_count", "gpu_count", _plain),
-    _Field("driver_version", "driver_version", _plain),
-    _Field("iommu", "iommu_active", _switch),
+    _Field("gpu_count", "gpu_count"),
+    _Field("driver_version", "driver_version"),
+    _Field("iommu", "iommu_active"),
 )
 _GPU: Final = (
-    _Field("gpu_model", "name", _plain),
+    _Field("gpu_model", "name"),
     _link("generation", "generation {}"),
     _link("width", "x{}"),
-    _Field("numa_node", "numa_node", _plain),
+    _Field("numa_node", "numa_node"),
     _Field("nic_affinity", "nics", dict, whole=True),
     _Field("p2p", "peers", _p2p, has=lambda key: key != LEVEL),
     _Field("topology", "peers", _topology, has=lambda key: key == LEVEL),
     _Field("nvlink", "nvlinks_up", lambda links: {f"link {number}": "up" for number in links}, whole=True),
-    _Field("vbios_version", "vbios_version", _plain),
+    _Field("vbios_version", "vbios_version"),
     _Field("power_limit", "power_watts", lambda limits: {name: f"{watts:.0f} W" for name, watts in limits.items()}),
     _Field("clocks", "clocks", _clocks),
-    _Field("persistence_mode", "persistence_mode", _switch),
-    _Field("ecc_mode", "ecc_mode", _switch),
+    _Field("persistence_mode", "persistence_mode"),
+    _Field("ecc_mode", "ecc_mode"),
 )
-_SLOT: Final = _Field(SLOT, "pci_bus_id", _plain)
+_IDENTITY: Final = (_Field(BOARD, "uuid"), _Field(SLOT, "pci_bus_id"))
 GPU_FIELDS: Final = tuple(field.name for field in _GPU)
 HOST_FIELDS: Final = tuple(field.name for field in _HOST)
 ACCEPTABLE: Final = (*HOST_FIELDS, *GPU_FIELDS, BOARD, SLOT)
@@ -132,19 +125,17 @@ ACCEPTABLE: Final = (*HOST_FIELDS, *GPU_FIELDS, BOARD, SLOT)
 
 def compare(recorded: HostFacts, now: HostFacts) -> Iterator[Comparison]:
     """Compare every field that both sides report, equal ones too; a GPU on one side only differs in `BOARD`."""
-    yield from _compared(_HOST, None, recorded, now)
+    yield from _compared(_HOST, None, recorded.host, now.host)
     pairs = match(recorded.gpus, now.gpus)
     names = {gpu.uuid: then.pci_bus_id or then.uuid for then, since in pairs if then and since for gpu in (then, since)}
     for pair in pairs:
         then, since = pair
-        if then is None or since is None or then.uuid != since.uuid:
-            yield Comparison(BOARD, pair, then.uuid if then else ABSENT, since.uuid if since else ABSENT)
-        if since is not None and then is None:
+        if then is not None and since is not None:
+            yield from _compared(_IDENTITY + _GPU, pair, _with_peers(then, names), _with_peers(since, names))
+            continue
+        yield Comparison(BOARD, pair, then.uuid if then else ABSENT, since.uuid if since else ABSENT)
+        if since is not None:
             yield Comparison("gpu_model", pair, ABSENT, since.name)
-        elif since is not None and then is not None:
-            if then.pci_bus_id != since.pci_bus_id:
-                yield Comparison(SLOT, pair, then.pci_bus_id or ABSENT, since.pci_bus_id or ABSENT)
-            yield from _compared(_GPU, pair, _with_peers(then, names), _with_peers(since, names))
 
 
 def _compared(rows: Iterable[_Field], pair: GpuPair | None, then: Any, now: Any) -> Iterator[Comparison]:
@@ -156,7 +147,10 @@ def _compared(rows: Iterable[_Field], pair: GpuPair | None, then: Any, now: Any)
         keys = sorted(before.keys() | after.keys() if field.whole else before.keys() & after.keys())
         if keys or field.whole:
             changed = [key for key in keys if before.get(key) != after.get(key)]
-            yield Comparison(field.name, pair, _shown(changed, before), _shown(changed, after))
+            was, present = (
+                ", ".join(f"{key} {values.get(key, ABSENT)}".strip() for key in changed) for values in (before, after)
+            )
+            yield Comparison(field.name, pair, was, present)
 
 
 def _with_peers(gpu: GpuFacts, names: Mapping[str, str]) -> GpuFacts:
@@ -164,12 +158,8 @@ def _with_peers(gpu: GpuFacts, names: Mapping[str, str]) -> GpuFacts:
     return replace(gpu, peers={names[uuid]: peer for uuid, peer in (gpu.peers or {}).items() if uuid in names} or None)
 
 
-def _shown(aspects: Iterable[str], values: Aspects) -> str:
-    return ", ".join(f"{aspect} {values.get(aspect, ABSENT)}".strip() for aspect in aspects)
-
-
 def changes(recorded: HostFacts, now: HostFacts) -> tuple[Comparison, ...]:
-    return tuple(each for each in compare(recorded, now) if each.differs)
+    return tuple(each for each in compare(recorded, now) if each.was != each.now)
 
 
 def match(recorded: Iterable[GpuFacts], now: Iterable[GpuFacts]) -> tuple[GpuPair, ...]:
@@ -204,9 +194,10 @@ def accepted(recorded: HostFacts, now: HostFacts, fields: Collection[str]) -> Ho
             then = _with_peers(pair.recorded, uuids)
             # Peers that were added come with all they have.
             then = replace(then, peers={**(gpu.peers or {}), **(then.peers or {})} or None)
-            gpu = replace(then, **_taken((*_GPU, _SLOT), then, gpu, fields))
-        gpus.append(replace(gpu, uuid=uuids[gpu.uuid]))
-    return replace(recorded, at=now.at, gpus=tuple(gpus), **_taken(_HOST, recorded, now, fields))
+            gpu = replace(then, **_taken(_IDENTITY + _GPU, then, gpu, fields))
+        gpus.append(gpu)
+    shared = replace(recorded.host, **_taken(_HOST, recorded.host, now.host, fields))
+    return HostFacts(now.at, shared, tuple(gpus))
 
 
 def _taken(rows: Iterable[_Field], then: Any, now: Any, fields: Collection[str]) -> dict[str, Any]:
@@ -222,8 +213,7 @@ def _taken(rows: Iterable[_Field], then: Any, now: Any, fields: Collection[str])
 def _merged(before: Any, value: Any, has: Callable[[str], bool]) -> Any:
     """The recorded value with what the field `has` of the present one."""
     if isinstance(value, LinkFacts):
-        parts = {key: each for key, each in asdict(value).items() if each is not None and has(key)}
-        return replace(before or LinkFacts(), **parts) if parts else before
+        return replace(before or LinkFacts(), **known({key: each for key, each in asdict(value).items() if has(key)}))
     if not isinstance(before, Mapping) or not isinstance(value, Mapping):
         return value
     return {

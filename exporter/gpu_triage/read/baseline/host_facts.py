@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, cast
 
-from gpu_triage.documents import AtMost, Key, Parsed, Place, Range, parse_json, read_file, read_value
+from gpu_triage.documents import AtMost, Key, Parsed, Pattern, Place, Range, parse_json, read_file, read_value
 from gpu_triage.documents.files import unwritable, write_file
 from gpu_triage.documents.pcie_values import BUILT_LANES, Generation, Width
 from gpu_triage.errors import BaselineError, DocumentError
@@ -18,8 +18,8 @@ from gpu_triage.read.gpu.nvlink import NVLINK, NvlinkReading
 from gpu_triage.read.gpu.pcie import PCIE, PCIE_LIMITS, PcieLimitsReading, expectation_of
 from gpu_triage.read.gpu.power import CLOCK_TARGETS, LIMITS, POWER
 from gpu_triage.read.gpu.topology import NIC_TOPOLOGY, TOPOLOGY, TopologyReading
-from gpu_triage.read.host.platform import PLATFORM, PlatformReading
-from gpu_triage.read.metrics.contract import ExpectedLink, GpuCollector, known
+from gpu_triage.read.host.platform import PLATFORM
+from gpu_triage.read.metrics.contract import GpuCollector, known
 
 R = TypeVar("R")
 F = TypeVar("F")
@@ -47,22 +47,21 @@ def _printable(text: str) -> str:
     return text
 
 
-def _peer_key(text: str) -> str:
-    if text != LEVEL and not text.startswith(P2P):
-        raise ValueError(f"unknown key; known are {LEVEL} and those that start with {P2P}")
-    return text
+def _parse_time(text: str) -> float:
+    try:
+        return datetime.strptime(text, _TIME).replace(tzinfo=timezone.utc).timestamp()
+    except ValueError as error:
+        raise ValueError("write it as 2026-01-15T00:00:00Z") from error
 
 
 Name = Annotated[str, Parsed(_printable)]
 Names = Annotated[Mapping[Name, Name], AtMost(_MOST_ENTRIES)]
 Amounts = Annotated[Mapping[Name, Annotated[float, Range(0, 1e18)]], AtMost(_MOST_ENTRIES)]
-Links = tuple[Annotated[int, Range(0, 63)], ...]
-Peer = dict[Annotated[str, Parsed(_peer_key)], Name]
+Peer = dict[Annotated[str, Pattern(f"{LEVEL}|{P2P}.+", f"{LEVEL}, or a key that starts with {P2P}")], Name]
 """A GPU's connection to another: LEVEL is their nearest common ancestor (internal, pix, pxb, phb, node, sys); P2P plus
 a capability (read, write, nvlink, atomics, prop) is the capability's status (ok, chipset_not_supported, …)."""
 
 ClockTable = Literal["max_hertz", "target_hertz", "default_hertz"]
-ClockTables = Mapping[ClockTable, Amounts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,24 +88,31 @@ class GpuFacts:
     pcie: LinkFacts | None = None
     numa_node: Annotated[int, Range(-1, 1 << 16)] | None = None  # of the slot, -1 if the firmware doesn't report it
     nics: Names | None = None  # topology level (pix, …, sys) by NIC name
-    # Numbers of the NVLink links that are up; unknown while the GPU is partitioned with MIG.
-    nvlinks_up: Annotated[Links | None, Parsed(lambda links: tuple(sorted(set(links))), Links)] = None
+    # numbers of the NVLink links that are up; unknown while the GPU is partitioned with MIG
+    nvlinks_up: tuple[Annotated[int, Range(0, 63)], ...] | None = None
     power_watts: Amounts | None = None  # by limit: enforced, default, min, max
-    clocks: ClockTables | None = None  # maximum, target and default, each by clock (graphics, sm, memory, video)
+    clocks: Mapping[ClockTable, Amounts] | None = None  # each by clock (graphics, sm, memory, video)
     persistence_mode: bool | None = None
     ecc_mode: bool | None = None
     peers: Annotated[Mapping[Name, Peer], AtMost(_MOST_ENTRIES)] | None = None  # other GPUs by UUID
 
 
 @dataclass(frozen=True, slots=True)
-class HostFacts:
-    """A host at a Unix time, with the GPUs that answer, by slot; `gpu_count` is the driver's count."""
+class HostValues:
+    """What the GPUs of a host share; the driver's count and version are None while it is unavailable."""
 
-    at: float
-    gpu_count: int | None
-    driver_version: str | None
-    iommu_active: bool | None
-    gpus: tuple[GpuFacts, ...]
+    gpu_count: Annotated[int, Range(0, _MOST_GPUS)] | None
+    driver_version: Name | None = None
+    iommu_active: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """A host at a Unix time, with the GPUs that answer, by slot."""
+
+    at: Annotated[float, Key("recorded"), Parsed(_parse_time, str)]
+    host: HostValues
+    gpus: Annotated[tuple[GpuFacts, ...], AtMost(_MOST_GPUS)]
 
 
 def expected_p2p(facts: HostFacts) -> bool | None:
@@ -122,7 +128,6 @@ def expected_p2p(facts: HostFacts) -> bool | None:
 
 
 _Levels = Mapping[frozenset[str], str]  # nearest common ancestor by the UUIDs of two GPUs
-ReadingOf = Callable[[str], object | None]  # the latest reading of a collector by its name, or None
 
 
 class GpuReadings(NamedTuple):
@@ -130,18 +135,15 @@ class GpuReadings(NamedTuple):
 
     uuid: str
     pci_bus_id: str | None
-    reading_of: ReadingOf
+    reading_of: Callable[[str], object | None]  # the latest reading of a collector by its name
 
     def fact(self, collector: GpuCollector[R], of: Callable[[R], F | None]) -> F | None:
         reading = cast("R | None", self.reading_of(collector.name))
         return None if reading is None else of(reading)
 
 
-def host_facts(
-    at: float, gpu_count: int | None, driver_version: str | None, host: ReadingOf, gpus: Iterable[GpuReadings]
-) -> HostFacts:
-    """The facts of a host at this Unix time; the driver's values are None while the driver is unavailable."""
-    platform = cast("PlatformReading | None", host(PLATFORM.name))
+def host_facts(at: float, shared: HostValues, gpus: Iterable[GpuReadings]) -> HostFacts:
+    """The facts of a host at this Unix time."""
     everyone = sorted(gpus, key=lambda gpu: (gpu.pci_bus_id or "", gpu.uuid))
     split = frozenset(gpu.uuid for gpu in everyone if gpu.fact(MODES, lambda modes: modes.mig))
     # The driver is queried only once for each pair.
@@ -151,26 +153,23 @@ def host_facts(
         for peer in gpu.fact(TOPOLOGY, lambda topology: topology.peers) or ()
         if peer.level is not None
     }
-    lanes = {gpu.uuid: gpu.fact(PCIE, lambda link: link.width) for gpu in everyone}
     facts = [_gpu_facts(gpu, levels, split) for gpu in everyone]
-    trained = tuple(_as_trained(gpu, facts, lanes) for gpu in facts)
-    return HostFacts(at, gpu_count, driver_version, platform.iommu_active if platform else None, trained)
+    links = [gpu.pcie for gpu in facts if gpu.pcie is not None]
+    trained = tuple(replace(gpu, pcie=gpu.pcie and _as_trained(gpu.pcie, links)) for gpu in facts)
+    return HostFacts(at, shared, trained)
 
 
-def _as_trained(gpu: GpuFacts, everyone: Iterable[GpuFacts], lanes: Mapping[str, int | None]) -> GpuFacts:
-    """The GPU's facts with the `lanes` that its link has, if the board gives all such links fewer than they claim.
+def _as_trained(link: LinkFacts, links: Iterable[LinkFacts]) -> LinkFacts:
+    """The link with its present lanes only if the board gives all links like it fewer lanes than they claim.
 
     If the board gives one of them more, this link lost lanes, and its claim stays what is expected of it. A link with
     too few lanes to be built that way is not recorded: a baseline must neither excuse it nor expect what it never had.
     """
-    link, has = gpu.pcie, lanes.get(gpu.uuid)
-    if link is None or link.width is None or has is None or has >= link.width:
-        return gpu
-    claims = [each.uuid for each in everyone if each.pcie is not None and each.pcie.width == link.width]
-    if any((lanes.get(uuid) or 0) > has for uuid in claims):
-        return gpu
-    built = has >= BUILT_LANES
-    return replace(gpu, pcie=replace(link, trained_width=has) if built else replace(link, width=None))
+    has, claims = link.trained_width, link.width
+    alike = [each.trained_width or 0 for each in links if each.width == claims]
+    if has is None or claims is None or has >= claims or max(alike) > has:
+        return replace(link, trained_width=None)
+    return link if has >= BUILT_LANES else replace(link, width=None, trained_width=None)
 
 
 def _gpu_facts(gpu: GpuReadings, levels: _Levels, split: frozenset[str]) -> GpuFacts:
@@ -190,7 +189,7 @@ def _gpu_facts(gpu: GpuReadings, levels: _Levels, split: frozenset[str]) -> GpuF
         pci_bus_id=gpu.pci_bus_id or "",
         name=gpu.fact(IDENTITY, lambda identity: identity.name) or "",
         vbios_version=gpu.fact(IDENTITY, lambda identity: identity.vbios_version) or None,
-        pcie=gpu.fact(PCIE_LIMITS, lambda link: _link_facts(link.limits)),
+        pcie=gpu.fact(PCIE_LIMITS, lambda link: _link_facts(link.limits, gpu.fact(PCIE, lambda now: now.width))),
         numa_node=gpu.fact(TOPOLOGY, lambda topology: topology.numa_node),
         nics=gpu.fact(NIC_TOPOLOGY, lambda nics: dict(nics.levels)),
         peers=gpu.fact(TOPOLOGY, lambda topology: _peers(gpu.uuid, topology, levels, split)),
@@ -202,11 +201,11 @@ def _gpu_facts(gpu: GpuReadings, levels: _Levels, split: frozenset[str]) -> GpuF
     )
 
 
-def _link_facts(limits: PcieLimitsReading) -> LinkFacts:
-    """Hardware limits, not configured or recorded expectations, which must not be compared with themselves."""
+def _link_facts(limits: PcieLimitsReading, width: int | None) -> LinkFacts:
+    """The hardware's limits and the present width; no expectations, which must not be compared with themselves."""
     link = expectation_of(limits)
     device, slot = (limits.device_generation, limits.device_width), (limits.slot_generation, limits.slot_width)
-    return LinkFacts(link.generation, link.width, *device, *slot)
+    return LinkFacts(link.generation, link.width, *device, *slot, width)
 
 
 def _links_up(nvlink: NvlinkReading) -> tuple[int, ...] | None:
@@ -223,30 +222,6 @@ def _peers(uuid: str, topology: TopologyReading, levels: _Levels, split: frozens
     return found
 
 
-def _parse_time(text: str) -> float:
-    try:
-        return datetime.strptime(text, _TIME).replace(tzinfo=timezone.utc).timestamp()
-    except ValueError as error:
-        raise ValueError("write it as 2026-01-15T00:00:00Z") from error
-
-
-@dataclass(frozen=True, slots=True)
-class _Host:
-    gpu_count: Annotated[int, Range(0, _MOST_GPUS)]
-    driver_version: Name | None = None
-    iommu_active: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Content:
-    format: str
-    version: int
-    recorded: Annotated[float, Parsed(_parse_time)]
-    host: _Host
-    gpus: Annotated[tuple[GpuFacts, ...], AtMost(_MOST_GPUS)]
-    schema: Annotated[str | None, Key("$schema")] = None
-
-
 @dataclass(frozen=True, slots=True)
 class Baseline:
     """The facts in a file, and what is expected because of them."""
@@ -254,24 +229,16 @@ class Baseline:
     facts: HostFacts
     sha256: str  # of the file in hexadecimal, as printed by sha256sum
     p2p: bool | None  # as of `expected_p2p`
-    links: Mapping[str, ExpectedLink]  # what PCIe links support, by the GPU's UUID and by its slot
 
 
 def read_baseline(path: Path) -> Baseline:
-    return baseline_in(read_file(path, MOST_BYTES), str(path))
-
-
-def baseline_in(content: bytes, file: str) -> Baseline:
-    """The baseline in a file's content. Raises DocumentError, as `decode`."""
+    """The baseline in a file; raises DocumentError, as `decode`."""
     # Imported only when there is a baseline: hashlib loads OpenSSL, which takes 4 MiB.
     import hashlib  # noqa: PLC0415
 
-    facts, links = decode(content, file), dict[str, ExpectedLink]()
-    for gpu in facts.gpus:
-        if gpu.pcie is not None:
-            expected = ExpectedLink(gpu.pcie.generation, gpu.pcie.trained_width or gpu.pcie.width)
-            links[gpu.uuid] = links[gpu.pci_bus_id or gpu.uuid] = expected
-    return Baseline(facts, hashlib.sha256(content).hexdigest(), expected_p2p(facts), links)
+    content = read_file(path, MOST_BYTES)
+    facts = decode(content, str(path))
+    return Baseline(facts, hashlib.sha256(content).hexdigest(), expected_p2p(facts))
 
 
 def write_baseline(path: Path, facts: HostFacts) -> None:
@@ -284,34 +251,26 @@ def write_baseline(path: Path, facts: HostFacts) -> None:
 
 
 def encode(facts: HostFacts) -> str:
-    gpus = [asdict(gpu) for gpu in facts.gpus]
-    for gpu in gpus:
-        gpu["peers"] = gpu["peers"] and dict(sorted(gpu["peers"].items()))
-    document = {
-        "format": _FORMAT,
-        "version": _VERSION,
-        "recorded": timestamp(facts.at),
-        "host": {each.name: getattr(facts, each.name) for each in fields(_Host)},
-        "gpus": gpus,
-    }
-    return f"{_pretty(document)}\n"
+    gpus = [asdict(gpu) | {"peers": gpu.peers and dict(sorted(gpu.peers.items()))} for gpu in facts.gpus]
+    head = {"format": _FORMAT, "version": _VERSION, "recorded": timestamp(facts.at)}
+    return _pretty({**head, "host": asdict(facts.host), "gpus": gpus}) + "\n"
 
 
 def decode(content: bytes, file: str) -> HostFacts:
     """Parse a file's content, for error messages named `file`; raises DocumentError, which names the invalid key."""
     where = Place(file)
     document = parse_json(content, file)
-    if not isinstance(document, dict) or document.get("format") != _FORMAT:
-        what = "is not a baseline" if not isinstance(document, dict) else f"format: is not {_FORMAT!r}"
-        raise where.error(f"{what}; write the file with gpu-triage baseline write")
-    version = read_value(Annotated[int, Range(1, 1 << 30)], document.get("version"), where.at("version"))
-    if version != _VERSION:
-        message = f"{where.at('version')}: is {version}, and this program reads {_VERSION}; record it again"
+    table = dict(document) if isinstance(document, dict) else {}
+    if table.pop("format", None) != _FORMAT:
+        raise where.at("format").error(f"is not {_FORMAT!r}; write the file with gpu-triage baseline write")
+    if (version := table.pop("version", None)) != _VERSION:
+        message = f"{where.at('version')}: is {version!r:.80}, and this program reads {_VERSION}; record it again"
         raise DocumentError(message, reason="unknown_version")
-    found = read_value(_Content, document, where)
-    if len({gpu.uuid for gpu in found.gpus}) < len(found.gpus):
+    table.pop("$schema", None)
+    facts = read_value(HostFacts, table, where)
+    if len({gpu.uuid for gpu in facts.gpus}) < len(facts.gpus):
         raise where.at("gpus").error("two of them have one uuid; keep one of them")
-    return HostFacts(at=found.recorded, gpus=found.gpus, **asdict(found.host))
+    return facts
 
 
 def timestamp(seconds: float) -> str:

@@ -4,12 +4,11 @@ import os
 import re
 import tempfile
 import time
-from calendar import timegm
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Final
 
-from gpu_triage.documents.files import discard_partials, unwritable
-from gpu_triage.documents.process_lock import ProcessLock
+from gpu_triage.documents.files import unwritable
 from gpu_triage.errors import FlightRecorderError
 
 MOST_FILES: Final = 20
@@ -20,7 +19,7 @@ LEAST_FREE_BYTES: Final = 64 << 20
 """Free disk space below which nothing is written, so that other programs don't run out."""
 
 SUFFIX: Final = ".tar.gz"
-_LOCK: Final = ".lock"
+LOCK: Final = ".lock"
 _NAME: Final = re.compile(r"([0-9]{8}T[0-9]{6}Z)-(.+)" + re.escape(SUFFIX))
 _TIME: Final = "%Y%m%dT%H%M%SZ"
 _UNSAFE: Final = re.compile(r"[^a-z0-9.]+")
@@ -50,21 +49,14 @@ def recorded_before(directory: Path, name: str, seconds: float) -> str | None:
     """The name of a recording of the same finding from the last `seconds`, or None."""
     mine = _NAME.fullmatch(name)
     assert mine is not None  # noqa: S101 - created by `file_name`
-    least = _unix(mine[1]) - seconds
+    # Names sort by time.
+    recorded_at = datetime.strptime(mine[1], _TIME).replace(tzinfo=timezone.utc)
+    least = (recorded_at - timedelta(seconds=seconds)).strftime(_TIME)
     for each in sorted(directory.glob(f"*{SUFFIX}"), reverse=True):
         found = _NAME.fullmatch(each.name)
-        if found and found[2] == mine[2] and least < _unix(found[1]) <= _unix(mine[1]):
+        if found and found[2] == mine[2] and least < found[1] <= mine[1]:
             return each.name
     return None
-
-
-def lock_of(directory: Path) -> ProcessLock:
-    return ProcessLock(directory / _LOCK)
-
-
-def clean_up(directory: Path) -> None:
-    """Delete leftovers of interrupted writes. Hold the lock, or it deletes what another process is writing."""
-    discard_partials(directory / f"*{SUFFIX}")
 
 
 def prune(directory: Path) -> None:
@@ -78,10 +70,3 @@ def prune(directory: Path) -> None:
 
 def failure(path: Path, error: OSError) -> FlightRecorderError:
     return FlightRecorderError(*unwritable(path, error, "--flight-recorder.directory"))
-
-
-def _unix(text: str) -> float:
-    try:
-        return float(timegm(time.strptime(text, _TIME)))
-    except (ValueError, OverflowError):
-        return 0.0

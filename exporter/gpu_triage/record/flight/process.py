@@ -7,7 +7,6 @@ passes on the compressed data, a megabyte or two. If the disk hangs, only the ch
 import json
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -23,19 +22,11 @@ WRITING_SECONDS: Final = 120.0
 """Timeout for writing one recording."""
 
 
-@dataclass(frozen=True, slots=True)
-class FlightRecording:
-    """Everything that goes into a recording, before masking."""
-
-    name: str  # of the file
-    captured: Captured  # what the host answered
-    verdict: str  # the judgment that triggered the recording, as JSON
-
-
-RecordingWriter = Callable[[Path, FlightRecording], str]
+RecordingWriter = Callable[[Path, str, Captured, str], str]
 """Writes a recording to a directory and keeps it within its limits; blocks until the disk is done.
 
-Returns the file name: that of an existing recording if the same finding was recorded within the last hour. Raises
+Takes the name of the file, what the host answered, and the judgment that triggered the recording, as JSON. Returns the
+file name: that of an existing recording if the same finding was recorded within the last hour. Raises
 FlightRecorderError if it can't be written.
 """
 
@@ -46,13 +37,13 @@ class WritingProcess:
     def __init__(self) -> None:
         self._child = ChildProcess("gpu_triage.record.flight.write")
 
-    def __call__(self, directory: Path, recording: FlightRecording) -> str:
+    def __call__(self, directory: Path, name: str, captured: Captured, verdict: str) -> str:
         if self._child.hangs:
             raise FlightRecorderError("hangs", "the process of an earlier recording cannot be ended: the disk hangs")
         import pickle  # noqa: PLC0415 - not needed in memory until there is a fault
 
         try:
-            stdout, code = self._child.run(WRITING_SECONDS, pickle.dumps((directory, recording)))
+            stdout, code = self._child.run(WRITING_SECONDS, pickle.dumps((directory, name, captured, verdict)))
         except ChildNotStarted as error:
             raise FlightRecorderError("no_process", f"no process to write with can be started: {error}") from error
         except subprocess.TimeoutExpired as error:

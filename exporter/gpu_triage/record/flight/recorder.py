@@ -23,7 +23,7 @@ from gpu_triage.read.exporter.flight_recorder import NAME, FlightReading, Writte
 from gpu_triage.read.metrics.contract import HOST_LABELS, GpuLabels
 from gpu_triage.record.capture import Capture
 from gpu_triage.record.flight.directory import file_name, refuse_unusable
-from gpu_triage.record.flight.process import AGAIN_SECONDS, WRITING_SECONDS, FlightRecording, RecordingWriter
+from gpu_triage.record.flight.process import AGAIN_SECONDS, WRITING_SECONDS, RecordingWriter
 
 log = logging.getLogger(__name__)
 
@@ -133,20 +133,19 @@ class FlightRecorder:
         self._last_round_at, self._began_at = self._clock.now(), None
 
     def _run(self) -> None:
-        while not self._stopping:
-            self._guard(self.round)
-            self._woken.wait(INTERVAL_SECONDS)
-            self._woken.clear()
-        # The last judgment may have requested a recording during the last round.
-        self._guard(self._record_wanted)
-
-    def _guard(self, act: Callable[[], None]) -> None:
-        try:
-            act()
-        except Exception:
-            # An error must neither stop the recorder nor affect the exporter.
-            log.exception("the flight recorder failed")
-            self._fail(FlightRecorderError("exception", traceback.format_exc()))
+        ends = False
+        while not ends:
+            # The last judgment may have requested a recording during the round before the last one.
+            ends = self._stopping
+            try:
+                self.round()
+            except Exception:
+                # An error must neither stop the recorder nor affect the exporter.
+                log.exception("the flight recorder failed")
+                self._fail(FlightRecorderError("exception", traceback.format_exc()))
+            if not ends:
+                self._woken.wait(INTERVAL_SECONDS)
+                self._woken.clear()
 
     def _record_wanted(self) -> None:
         with self._lock:
@@ -168,10 +167,9 @@ class FlightRecorder:
         from gpu_triage.judge.report.machine_readable import render_json  # noqa: PLC0415
 
         name = file_name(now.wall, causes[0].subject, causes[0].code)
-        recording = FlightRecording(name, self._capture.captured(), render_json(judgment.report))
         self._writes = True
         try:
-            name = self._write(self._directory, recording)
+            name = self._write(self._directory, name, self._capture.captured(), render_json(judgment.report))
         finally:
             self._writes = False
         with self._lock:

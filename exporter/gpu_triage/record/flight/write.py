@@ -8,40 +8,39 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from gpu_triage.errors import FlightRecorderError, LockTaken, RecordingError
-from gpu_triage.record.bundle import write_recording
-from gpu_triage.record.flight.directory import clean_up, failure, lock_of, prune, recorded_before, refuse_unusable
-from gpu_triage.record.flight.process import AGAIN_SECONDS, WRITING_SECONDS, FlightRecording
+from gpu_triage.documents import discard_partials, write_file
+from gpu_triage.documents.process_lock import ProcessLock
+from gpu_triage.errors import FlightRecorderError, LockTaken
+from gpu_triage.record.bundle import archived
+from gpu_triage.record.capture import Captured
+from gpu_triage.record.flight.directory import LOCK, SUFFIX, failure, prune, recorded_before, refuse_unusable
+from gpu_triage.record.flight.process import AGAIN_SECONDS, WRITING_SECONDS
 from gpu_triage.record.masking import Masker, local_masker, masked
 
 _NICENESS: Final = 10
 
 
-def write_here(directory: Path, recording: FlightRecording, masker: Masker) -> str:
+def write_here(directory: Path, name: str, captured: Captured, verdict: str, masker: Masker) -> str:
     """Write a recording in this process, as RecordingWriter does."""
     refuse_unusable(directory)
-    lock = lock_of(directory)
+    lock = ProcessLock(directory / LOCK)
     try:
         # Another exporter, or a leftover process of a previous one, may be writing the same recording.
         lock.acquire(wait=True)
-        before = recorded_before(directory, recording.name, AGAIN_SECONDS)
+        before = recorded_before(directory, name, AGAIN_SECONDS)
         if before is not None:
             return before
-        clean_up(directory)
-        write_recording(masked(recording.captured, masker, recording.verdict), directory / recording.name)
+        # Leftovers of interrupted writes: while the lock is held, no other process is writing them.
+        discard_partials(directory / f"*{SUFFIX}")
+        write_file(directory / name, archived(masked(captured, masker, verdict)))
         prune(directory)
-    except RecordingError as error:
-        cause = error.__cause__
-        if isinstance(cause, OSError):
-            raise failure(directory, cause) from error
-        raise FlightRecorderError("io_error", str(error)) from error
     except LockTaken as error:
         raise FlightRecorderError("in_use", f"{directory}: {error}") from error
     except OSError as error:
         raise failure(directory, error) from error
     finally:
         lock.release()
-    return recording.name
+    return name
 
 
 def main() -> None:
@@ -52,8 +51,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.nice(_NICENESS)
     try:
-        directory, recording = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the process that started this one
-        answer = {"file": write_here(directory, recording, local_masker())}
+        # From the process that started this one.
+        directory, name, captured, verdict = pickle.load(sys.stdin.buffer)  # noqa: S301
+        answer = {"file": write_here(directory, name, captured, verdict, local_masker())}
     except (EOFError, pickle.UnpicklingError):
         answer = {"error": "io_error", "detail": "the exporter ended before it had handed over all data"}
     except FlightRecorderError as failed:

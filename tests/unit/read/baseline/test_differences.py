@@ -8,7 +8,7 @@ import pytest
 from gpu_triage.cli.baseline_command import meaning_of
 from gpu_triage.judge.findings.link_advice import LINK_ADVICE, LinkCause
 from gpu_triage.read.baseline.differences import ACCEPTABLE, GPU_FIELDS, HOST_FIELDS, accepted, changes, compare, match
-from gpu_triage.read.baseline.host_facts import GpuFacts, HostFacts, LinkFacts, decode, encode, expected_p2p
+from gpu_triage.read.baseline.host_facts import GpuFacts, HostFacts, HostValues, LinkFacts, decode, encode, expected_p2p
 
 PIX = {"level": "pix", "p2p_read": "ok", "p2p_write": "ok"}
 A = GpuFacts(
@@ -27,7 +27,8 @@ A = GpuFacts(
     ecc_mode=True,
 )
 B = replace(A, uuid="GPU-b", pci_bus_id="0000:65:00.0", peers={"GPU-a": PIX})
-HOST = HostFacts(0.0, 2, "580.95.05", False, (A, B))  # noqa: FBT003 - a fact
+HOST = HostFacts(0.0, HostValues(2, "580.95.05", iommu_active=False), (A, B))
+ALONE = replace(HOST.host, gpu_count=1)
 
 
 def _with(**changed: Any) -> HostFacts:
@@ -41,8 +42,9 @@ def _changes(now: HostFacts, recorded: HostFacts = HOST) -> list[tuple[str, str,
 
 def test_a_host_is_equal_to_itself_in_every_field() -> None:
     verdicts = list(compare(HOST, replace(HOST, at=99.0)))
-    assert [verdict.field for verdict in verdicts] == [*HOST_FIELDS, *GPU_FIELDS, *GPU_FIELDS]
-    assert not any(verdict.differs for verdict in verdicts)
+    of_a_gpu = ["uuid", "pci_bus_id", *GPU_FIELDS]
+    assert [verdict.field for verdict in verdicts] == [*HOST_FIELDS, *of_a_gpu, *of_a_gpu]
+    assert not any(verdict.was or verdict.now for verdict in verdicts)
     assert changes(HOST, HOST) == ()
 
 
@@ -75,6 +77,7 @@ def test_a_change_is_told_as_before_and_after(changed: dict[str, Any], expected:
     "changed",
     [
         *({name: None} for name in ("pcie", "nics", "peers", "nvlinks_up", "ecc_mode")),
+        {"pci_bus_id": ""},
         {"clocks": {"max_hertz": {"sm": 1.71e9}, "target_hertz": {}}},
         {"power_watts": {"enforced": 150.2, "max": 150.0}},  # by less than a watt
     ],
@@ -126,7 +129,8 @@ def test_boards_that_changed_places_are_still_themselves() -> None:
 def test_each_difference_has_a_meaning_of_its_own() -> None:
     fewer = replace(HOST, gpus=(A,))
     of_host = ({"gpu_count": 1}, {"driver_version": "570"}, {"iommu_active": True})
-    pairs = [*((HOST, replace(HOST, **each)) for each in of_host), (HOST, fewer), (fewer, HOST)]
+    hosts = [replace(HOST, host=replace(HOST.host, **each)) for each in of_host]
+    pairs = [*((HOST, now) for now in hosts), (HOST, fewer), (fewer, HOST)]
     assert len({meaning_of(changes(then, now)[0]) for then, now in pairs}) == len(pairs) == 5
 
 
@@ -155,9 +159,7 @@ def test_other_models_are_not_expected_to_reach_each_other() -> None:
 EVERYTHING_ELSE = replace(
     HOST,
     at=9.0,
-    gpu_count=3,
-    driver_version="590",
-    iommu_active=True,
+    host=HostValues(3, "590", iommu_active=True),
     gpus=(
         replace(
             A,
@@ -194,7 +196,7 @@ def test_a_field_that_is_accepted_no_longer_differs_and_every_other_still_does(f
 
 def test_what_is_not_reported_now_is_kept() -> None:
     silent = dict.fromkeys(("pcie", "nics", "peers", "nvlinks_up", "power_watts", "clocks", "numa_node"))
-    now = HostFacts(0.0, None, None, None, (replace(A, name="", **silent), B))  # type: ignore[arg-type]
+    now = HostFacts(0.0, HostValues(None), (replace(A, name="", **silent), B))  # type: ignore[arg-type]
     assert accepted(HOST, now, ACCEPTABLE) == HOST
 
 
@@ -204,7 +206,7 @@ def test_a_link_takes_the_limits_of_card_and_slot_with_it() -> None:
 
 
 def test_a_gpu_that_is_gone_is_forgotten_only_with_its_board() -> None:
-    now = replace(HOST, gpu_count=1, gpus=(replace(A, peers={}),))
+    now = replace(HOST, host=ALONE, gpus=(replace(A, peers={}),))
     assert [gpu.uuid for gpu in accepted(HOST, now, {"gpu_count"}).gpus] == ["GPU-a", "GPU-b"]
     merged = accepted(HOST, now, {"gpu_count", "uuid"})
     assert [gpu.uuid for gpu in merged.gpus] == ["GPU-a"]
@@ -213,7 +215,7 @@ def test_a_gpu_that_is_gone_is_forgotten_only_with_its_board() -> None:
 
 
 def test_a_gpu_that_was_added_comes_with_its_peers() -> None:
-    one = replace(HOST, gpu_count=1, gpus=(replace(A, peers=None),))
+    one = replace(HOST, host=ALONE, gpus=(replace(A, peers=None),))
     assert changes(accepted(one, HOST, {"gpu_count"}), HOST) != ()
     merged = accepted(one, HOST, {"gpu_count", "gpu_model"})
     assert changes(merged, HOST) == ()

@@ -17,6 +17,7 @@ from gpu_triage.read.baseline.host_facts import (
     GpuFacts,
     GpuReadings,
     HostFacts,
+    HostValues,
     LinkFacts,
     decode,
     encode,
@@ -27,12 +28,10 @@ from gpu_triage.read.gpu.pcie import PCIE, PCIE_LIMITS, LinkExpectation, PcieLim
 from gpu_triage_simulator import load_scenario
 from gpu_triage_simulator.scenario_file import list_scenarios
 
-SPARSE = HostFacts(0.0, 1, None, None, (GpuFacts("GPU-1", "", ""),))
+SPARSE = HostFacts(0.0, HostValues(1), (GpuFacts("GPU-1", "", ""),))
 FULL = HostFacts(
     at=1_768_435_200.0,
-    gpu_count=1,
-    driver_version="580.95.05",
-    iommu_active=True,
+    host=HostValues(1, "580.95.05", iommu_active=True),
     gpus=(
         GpuFacts(
             uuid="GPU-1",
@@ -82,7 +81,7 @@ def test_every_simulated_host_has_a_baseline_that_its_schema_allows(name: str, s
     with rig(load_scenario(name)) as host:
         host.run(2)
         facts = host.sampler.view.facts(host.clock.now().wall)
-        if facts.gpu_count is None:
+        if facts.host.gpu_count is None:
             assert name == "no-driver"
             return
     schema.validate(json.loads(encode(facts)))
@@ -97,8 +96,8 @@ def test_one_line_says_one_thing() -> None:
 
 WRONG = {
     "another file": ({"format": "x"}, "format"),
-    "no version": (_document(version=None), "version"),
     "no time": (_document(recorded="yesterday"), "recorded"),
+    "a number as time": (_document(recorded=5), "recorded"),
     "unknown key": (_document(color="red"), "color"),
     "gpus no list": (_document(gpus={}), "gpus"),
     "no uuid": (_with_gpu(uuid=None), "gpus[0].uuid"),
@@ -121,9 +120,10 @@ def test_a_wrong_key_is_named(document: object, place: str) -> None:
 
 
 def test_a_newer_version_is_told_from_a_broken_file() -> None:
-    with pytest.raises(DocumentError, match="version: is 2, and this program reads 1") as refused:
-        decode(json.dumps(_document(version=2)).encode(), "b.json")
-    assert refused.value.reason == "unknown_version"
+    for version in (2, None):
+        with pytest.raises(DocumentError, match=f"version: is {version}, and this program reads 1") as refused:
+            decode(json.dumps(_document(version=version)).encode(), "b.json")
+        assert refused.value.reason == "unknown_version"
 
 
 JSON = st.recursive(
@@ -169,6 +169,6 @@ def gpu(number: int, lanes: int, claims: int) -> GpuReadings:
 )
 def test_lanes_are_recorded(links: list[tuple[int, int]], recorded: list[tuple[int | None, int | None]]) -> None:
     gpus = [gpu(number, *link) for number, link in enumerate(links)]
-    facts = host_facts(0.0, len(gpus), None, lambda _name: None, gpus)
+    facts = host_facts(0.0, HostValues(len(gpus)), gpus)
     found = [each.pcie for each in facts.gpus]
     assert [(link.width, link.trained_width) for link in found if link is not None] == recorded

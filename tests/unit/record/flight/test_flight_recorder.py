@@ -15,6 +15,7 @@ from tests.status_pages import FACTS
 
 from gpu_triage.cli.main import group
 from gpu_triage.cli.run import run_cli
+from gpu_triage.documents.process_lock import ProcessLock
 from gpu_triage.driver.child import ChildProcess
 from gpu_triage.errors import FlightRecorderError
 from gpu_triage.judge.findings.finding import State
@@ -24,19 +25,18 @@ from gpu_triage.read.metrics.contract import HOST_LABELS
 from gpu_triage.record.bundle import read_recording
 from gpu_triage.record.capture import Captured
 from gpu_triage.record.flight.directory import (
+    LOCK,
     MOST_BYTES,
     MOST_FILES,
     file_name,
-    lock_of,
     prune,
     recorded_before,
     refuse_unusable,
 )
-from gpu_triage.record.flight.process import FlightRecording, WritingProcess
+from gpu_triage.record.flight.process import WritingProcess
 from gpu_triage.record.flight.recorder import MOST_AN_HOUR, Cause, FlightRecorder
 from gpu_triage.record.flight.write import write_here
 from gpu_triage.record.masking import Masker
-from gpu_triage.record.ring import RingBlock
 from gpu_triage.serve.page.document import document
 from gpu_triage_simulator import Scenario, VirtualClock, simulated_machine
 
@@ -56,12 +56,12 @@ class Disk:
     full: bool = False
     asked: list[str] = field(default_factory=list)
 
-    def __call__(self, directory: Path, recording: FlightRecording) -> str:
+    def __call__(self, directory: Path, name: str, captured: Captured, verdict: str) -> str:
         """As RecordingWriter."""
-        self.asked.append(recording.name)
+        self.asked.append(name)
         if self.full:
             raise FlightRecorderError("no_space", "the disk is full")
-        return write_here(directory, recording, Masker(b"k" * 32, hosts=["filer1"]))
+        return write_here(directory, name, captured, verdict, Masker(b"k" * 32, hosts=["filer1"]))
 
 
 class Flight:
@@ -135,11 +135,11 @@ def test_a_recording_that_is_never_written_to_its_end_is_no_success(tmp_path: Pa
     seen: list[bool | None] = []
 
     class HangingDisk(Disk):
-        def __call__(self, directory: Path, recording: FlightRecording) -> str:
+        def __call__(self, directory: Path, name: str, captured: Captured, verdict: str) -> str:
             for seconds in (125.0, 10.0):
                 host.rig.clock.advance(seconds)
                 seen.append(host.recorder.health().success)
-            return super().__call__(directory, recording)
+            return super().__call__(directory, name, captured, verdict)
 
     with flight(pair_with(tmp_path, "h100-8", LOST), tmp_path / "recordings", HangingDisk()) as host:
         host.run(45)
@@ -269,9 +269,9 @@ MIDNIGHT = 1768435200.0
 MASKER = Masker(b"k" * 32, hosts=[])
 
 
-def recording(wall: float = MIDNIGHT, *blocks: RingBlock) -> FlightRecording:
-    captured = Captured(Moment(100.0, wall - 600), 600.0, blocks, {"f": (((0, 4),),)}, ("g",), kmsg=None)
-    return FlightRecording(file_name(wall, "GPU 3", "gpu.lost"), captured, "{}")
+def recording(wall: float = MIDNIGHT) -> tuple[str, Captured, str]:
+    captured = Captured(Moment(100.0, wall - 600), 600.0, (), {"f": (((0, 4),),)}, kmsg=None)
+    return file_name(wall, "GPU 3", "gpu.lost"), captured, "{}"
 
 
 def all_names(directory: Path) -> list[str]:
@@ -281,20 +281,20 @@ def all_names(directory: Path) -> list[str]:
 def test_a_link_that_somebody_planted_is_not_locked(tmp_path: Path) -> None:
     (tmp_path / ".lock").symlink_to(tmp_path / "victim")
     with pytest.raises(FlightRecorderError, match="delete the link") as raised:
-        write_here(tmp_path, recording(), MASKER)
+        write_here(tmp_path, *recording(), MASKER)
     assert raised.value.reason == "not_a_file"
     assert not (tmp_path / "victim").exists()
 
 
 def test_of_two_exporters_that_see_the_same_finding_the_second_takes_the_recording_of_the_first(tmp_path: Path) -> None:
-    first = lock_of(tmp_path)
+    first = ProcessLock(tmp_path / LOCK)
     first.acquire()
     answers: list[str] = []
-    second = threading.Thread(target=lambda: answers.append(write_here(tmp_path, recording(MIDNIGHT + 60), MASKER)))
+    second = threading.Thread(target=lambda: answers.append(write_here(tmp_path, *recording(MIDNIGHT + 60), MASKER)))
     second.start()
     second.join(0.2)
     assert second.is_alive()
-    name = recording().name
+    name, _, _ = recording()
     (tmp_path / name).write_bytes(b"of the first")
     first.release()
     second.join(20)
@@ -366,9 +366,9 @@ def test_the_directory_is_made_for_the_exporter_alone_and_a_place_that_is_no_fol
 
 @pytest.mark.slow
 def test_what_was_not_handed_over_whole_is_not_written(tmp_path: Path) -> None:
-    given = pickle.dumps((tmp_path, recording(MIDNIGHT)))
-    cuts = ((len(given), recording().name), (len(given) - 10, "ended before it had handed over"), (0, "ended"))
+    given = pickle.dumps((tmp_path, *recording()))
+    cuts = ((len(given), recording()[0]), (len(given) - 10, "ended before it had handed over"), (0, "ended"))
     for cut, said in cuts:
         stdout, code = ChildProcess("gpu_triage.record.flight.write").run(60, given[:cut])
         assert (code, said in stdout.decode()) == (0, True)
-    assert all_names(tmp_path) == [".lock", recording().name]
+    assert all_names(tmp_path) == [".lock", recording()[0]]
