@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from gpu_triage.documents import discard_partials, write_file
+from gpu_triage.documents.files import discard_partials, write_file
 from gpu_triage.documents.process_lock import ProcessLock
 from gpu_triage.errors import FlightRecorderError, LockTaken
 from gpu_triage.record.bundle import archived
