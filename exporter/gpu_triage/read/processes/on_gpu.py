@@ -12,7 +12,7 @@ from gpu_triage.machine import Holder
 from gpu_triage.read.gpu.modes import mig_mode
 from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels, GpuRound
 from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge, gpu_info
-from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.metrics.rendering import Each, samples
 from gpu_triage.read.processes import cgroup_limits as process_cgroups
 from gpu_triage.read.processes import threads as process_threads
 from gpu_triage.read.processes import vitals as process_vitals
@@ -128,7 +128,7 @@ class ProcessReading:
     facts: ProcessFacts | None
     locality: Locality
     workload: Holder  # its pod and container
-    vitals: ProcessVitals | None = None
+    vitals: Annotated[ProcessVitals | None, Each()] = None
     numa_distance: Annotated[int | None, GPU_PROCESS_NUMA_DISTANCE] = None
 
 
@@ -138,12 +138,13 @@ class ProcessesReading:
     # processes.
     counts: Annotated[Mapping[str, int], GPU_PROCESSES]
     processes: tuple[ProcessReading, ...]  # the largest by memory, up to the configured maximum
-    truncated: int  # minimum number of processes left out
+    # Minimum number of processes left out; None if it is not known how many there are.
+    truncated: Annotated[int | None, GPU_PROCESSES_TRUNCATED] = None
     # Whether this host has near and far NUMA nodes, and at least one process, if any, could be read.
-    locality_known: bool
-    cgroups: tuple[CgroupReading, ...] = ()
-    threads: ThreadsReading | None = None
-    io: IoReading | None = None
+    locality_known: bool = False
+    threads: Annotated[ThreadsReading | None, Each()] = None
+    io: Annotated[IoReading | None, Each()] = None
+    cgroups: Annotated[tuple[CgroupReading, ...], Each("path")] = ()
 
 
 class ProcessesReader:
@@ -161,7 +162,7 @@ class ProcessesReader:
         listed = self._lister.read(gpu.inquiry)
         if not listed.processes and not sees_every_process(gpu.machine.procfs):
             # The list may be empty only because the processes are hidden from us, so do not report the GPU as free.
-            return ProcessesReading({}, (), 0, locality_known=False)
+            return ProcessesReading({}, ())
         # In MIG mode the driver keeps no samples, and a missing sample would be read as an idle process.
         pids = driver_pids(gpu.machine.procfs, gpu.versions.driver)
         sampled = bool(listed.processes) and pids.utilization and not mig_mode(gpu.inquiry)
@@ -193,12 +194,12 @@ class ProcessesReader:
         return ProcessesReading(
             counts=listed.counts,
             processes=processes,
-            truncated=len(listed.processes) - len(processes) + listed.ended_early,
+            truncated=len(listed.processes) - len(processes) + listed.ended_early if listed.counts else None,
             # If there are processes but none could be read, none of them can be called well placed.
             locality_known=numa.can_tell and (not listed.processes or any(process.facts for process in processes)),
-            cgroups=self._cgroups.read(gpu.machine, facts, gpu.at.monotonic, gpu.inquiry.failures),
             threads=threads,
             io=self._io.read(gpu.machine.procfs, self._threads.processes),
+            cgroups=self._cgroups.read(gpu.machine, facts, gpu.at.monotonic, gpu.inquiry.failures),
         )
 
     def _utilization(self, inquiry: Inquiry, wall: float) -> Mapping[int, float | None] | None:
@@ -223,16 +224,10 @@ _LOCAL = {Locality.LOCAL: 1.0, Locality.REMOTE: 0.0}
 
 def render(reading: ProcessesReading, gpu: GpuLabels) -> Iterator[Sample]:
     yield from samples(reading, gpu)
-    if reading.counts:
-        yield GPU_PROCESSES_TRUNCATED.sample(reading.truncated, *gpu)
     for process in reading.processes:
         yield from _render_process(process, gpu)
     for owner in dict.fromkeys(_owner_labels(process) for process in reading.processes):
         yield GPU_PROCESS_OWNER_INFO.sample(1, *gpu, *owner)
-    yield from samples(reading.threads, gpu)
-    yield from samples(reading.io, gpu)
-    for cgroup in reading.cgroups:
-        yield from samples(cgroup, (*gpu, cgroup.path))
     if reading.locality_known and "compute" in reading.counts:
         compute = [process.locality for process in reading.processes if process.is_compute]
         yield GPU_NUMA_MISMATCHED_PROCESSES.sample(compute.count(Locality.REMOTE), *gpu)
@@ -245,7 +240,6 @@ def _render_process(process: ProcessReading, gpu: GpuLabels) -> Iterator[Sample]
     yield from samples(process, labels)
     if process.locality in _LOCAL:
         yield GPU_PROCESS_NUMA_LOCAL.sample(_LOCAL[process.locality], *labels)
-    yield from samples(process.vitals, labels)
     if process.facts and process.is_compute:
         yield GPU_PROCESS_WAITS_FOR.sample(facts.waits_for, *labels)
     container, pod, job = facts.owner
