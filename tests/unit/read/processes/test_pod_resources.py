@@ -228,18 +228,18 @@ OTHER_ID = "1c4e91d0" * 8
     ],
 )
 def test_a_link_names_pod_namespace_container_and_id(name: str, workload: Holder | None) -> None:
-    assert parse_links((name,)) == ({} if workload is None else {ID: workload})
+    assert list(parse_links((name,))) == ([] if workload is None else [(ID, workload)])
 
 
 def test_links_are_listed_anew_and_never_opened(tmp_path: Path) -> None:
     links = ContainerLinks(tmp_path)
     (tmp_path / f"train-0_research_trainer-{ID}.log").symlink_to("/nowhere/0.log")
-    assert links.workload(ID) is None
-    assert links.refresh() == ()
-    assert links.workload(ID) == Holder("train-0", "research", "trainer")
+    assert links.holders({ID}, at(0.0)) == frozenset()
+    assert links.refresh(at(0.0)) == ()
+    assert links.holders({ID}, at(9e9)) == {Holder("train-0", "research", "trainer")}
     (tmp_path / f"web_default_nginx-{OTHER_ID}.log").symlink_to("/nowhere/1.log")
-    assert links.refresh() == ()
-    assert links.workload(OTHER_ID) == Holder("web", "default", "nginx")
+    assert links.refresh(at(0.0)) == ()
+    assert links.holders({OTHER_ID}, at(0.0)) == {Holder("web", "default", "nginx")}
 
 
 def test_a_process_on_a_shared_gpu_has_the_names_of_its_own_pod(tmp_path: Path) -> None:
