@@ -1,7 +1,6 @@
 """``gpu-triage baseline``: record the state of this host, show what has changed since, and accept a change."""
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -26,7 +25,6 @@ from gpu_triage.options.options_command import OptionsCommand
 from gpu_triage.options.values import OneOf, duration
 from gpu_triage.read.baseline import host_facts
 from gpu_triage.read.baseline.differences import ACCEPTABLE, BOARD, Comparison, accepted, changes
-from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.sampler.state_directory import BASELINE, StateDirectory
 
@@ -191,24 +189,20 @@ def _observe(config: Config, within_seconds: float, *, well: bool) -> tuple[host
         collectors={"xid": False},
     )
     latest: list[tuple[host_facts.HostFacts, str | None]] = []
-    ended = threading.Event()
     with ExitStack() as stack:
         machine = live_host(config, stack).machine
-        runner = Runner(machine.clock, quick.sample_fast_seconds)
-        sampler = Sampler(machine, quick, runner.lane, host_facts.GPU_SOURCES, host_facts.HOST_SOURCES)
 
-        def look() -> None:
-            if not ended.is_set():
-                lacks = sampler.view.limitations(well=well)
-                latest[:] = [(sampler.view.facts(machine.clock.now().wall), lacks)]
-                if lacks is None:
-                    ended.set()
+        def look(sampler: Sampler) -> bool:
+            lacks = sampler.view.limitations(well=well)
+            latest[:] = [(sampler.view.facts(machine.clock.now().wall), lacks)]
+            return lacks is None
 
         def progress(done: float) -> str:
             missing = latest[0][1] if latest else "the first answer of the driver"
             return f"reading the host, {done:.0f} of {within_seconds:.0f} s; missing: {missing}"
 
-        sample_for(within_seconds, runner, sampler, look, ended, progress=progress)
+        sources = host_facts.GPU_SOURCES, host_facts.HOST_SOURCES
+        sample_for(within_seconds, machine, quick, progress, look, collectors=sources)
     if not latest:
         raise BaselineError(f"the host did not answer within {within_seconds:g} s; see gpu-triage check")
     return latest[0]
