@@ -198,6 +198,10 @@ class HostKey(NamedTuple):
         """Display name: ``east/gpu-07:9836``."""
         return f"{self.cluster}/{self.instance}" if self.cluster else self.instance
 
+    def part(self, gpus: str) -> str:
+        """Display name of GPUs, or of the host if that is "": ``GPU 0-3 of east/gpu-07:9836``."""
+        return f"GPU {gpus} of {self}" if gpus else str(self)
+
 
 class FleetGpu(NamedTuple):
     gpu: str

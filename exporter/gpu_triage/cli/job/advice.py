@@ -187,7 +187,7 @@ class Advice(NamedTuple):
 def advice_on(job: Job, comparison: Comparison) -> Advice:
     """What the comparison, the classes and the steps show; what to do first is a finding's, if one explains that."""
     culprit, seconds = comparison.culprit, 0.0 if job.pace is None else job.pace.stopped_seconds
-    name = leading_class(job) if culprit is None else own_class(culprit)
+    name = leading_class(job) if culprit is None else _main_class(culprit.gpus, NO_CAUSE)
     advice = _of_whole(job, comparison, name) if culprit is None else _of_culprit(culprit, comparison.alike, name)
     slow = advice.slow + (f"; no step for {length_of_time(seconds)}" if seconds else "")
     if culprit is None and job.odd_thread is not None:
@@ -257,26 +257,21 @@ def _of_class(slow: str, name: str, about: str = "") -> Advice:
 def _of_finding(slow: str, finding: JobFinding, job: Job) -> Advice:
     check = finding.check
     do = OF_OTHERS["sick"] if check is None else check.advice.anywhere
-    about = finding.subject
-    if finding.gpu:
-        alike = [each for each in job.findings if (each.host, each.code) == (finding.host, finding.code)]
-        about = f"GPU {ranges(each.gpu for each in alike if each.gpu)} of {finding.host}"
+    alike = [each for each in job.findings if (each.host, each.code) == (finding.host, finding.code)]
+    about = finding.host.part(ranges(each.gpu for each in alike if each.gpu)) if finding.gpu else finding.subject
     if not finding.lasts:
         about += f" ({finding.code} ended {length_of_time(max(0.0, job.found.asked_at - finding.last))} ago)"
     return Advice(slow, about, finding.code, do)
 
 
-def own_class(standing: Standing) -> str | None:
-    """The class, with a cause of its own, that took most of its time; None if that is little."""
-    return _most(shares_of(standing.gpus), NO_CAUSE)
-
-
 def leading_class(job: Job) -> str | None:
     """The class that the job lost most time to; None if that is little. Gaps do not count."""
-    return _most(shares_of(job.gpus), GOOD)
+    return _main_class(job.gpus, GOOD)
 
 
-def _most(shares: Mapping[str, float], others: Collection[str]) -> str | None:
+def _main_class(gpus: Iterable[JobGpu], others: Collection[str]) -> str | None:
+    """The class, none of these `others`, that took most of the GPUs' time; None if that is little."""
+    shares = shares_of(gpus)
     return next((name for name in shares if name not in others and shares[name] >= LOST_SHARE), None)
 
 

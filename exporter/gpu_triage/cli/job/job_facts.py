@@ -390,7 +390,7 @@ def loss_of(facts: Mapping[str, list[Series]]) -> Loss | None:
 def odd_thread_of(facts: Mapping[str, list[Series]]) -> OddThread | None:
     """The odd main thread; None if none is, or if it changed within minutes."""
     found = [
-        OddThread(f"GPU {each.labels['gpu']} of {key_of(each)}", each.value > 0.5)  # noqa: PLR2004 - a half
+        OddThread(key_of(each).part(each.labels["gpu"]), each.value > 0.5)  # noqa: PLR2004 - a half
         for each in facts.get("differs", ())
     ]
     return found[0] if len(found) == 1 else None

@@ -125,6 +125,11 @@ class JobKey(NamedTuple):
     namespace: str
     name: str  # number of a Slurm job, name of a pod or of its workload, or user
 
+    @property
+    def argument(self) -> str:
+        """As it can be typed: ``4711``, ``research/train-0``."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -146,7 +151,7 @@ class Run:
             return f"Slurm job {name}" + (f" of {', '.join(sorted(self.users))}" if self.users else "")
         if self.key.kind is Kind.USER:
             return f"user {name}"
-        return f"{'pod' if len(self.pods) == 1 else 'pods'} {self.key.namespace}/{name}"
+        return f"{'pod' if len(self.pods) == 1 else 'pods'} {self.key.argument}"
 
     @property
     def selector(self) -> str:
@@ -309,12 +314,6 @@ class Found:
     ongoing: bool  # whether it still had GPUs then
 
 
-class _Sightings(NamedTuple):
-    allocated: list[Series]
-    processes: list[Series]
-    step_seconds: float
-
-
 def owned(selection: Selection, selector: str, suffix: str = "") -> str:
     """The series of gpu_allocated and gpu_process_owner_info with these matchers; `suffix` may be an offset."""
     where = selection.with_matcher(selector)
@@ -325,24 +324,24 @@ def find(client: PrometheusClient, selection: Selection, wanted: Wanted, at: flo
     """Find a job at a Unix time, or its latest run; raises SeveralJobs, or PrometheusUnavailable if there is none."""
     asked_at = client.now() if at is None else at
     for seconds in SEARCHES_SECONDS:
-        seen = _sightings(client, selection, wanted, asked_at, seconds)
-        runs = runs_of(wanted, seen.allocated, seen.processes)
+        step = math.ceil(seconds / _POINTS)
+        allocated, processes = _sightings(client, selection, wanted, asked_at, step)
+        runs = runs_of(wanted, allocated, processes)
         # A run at the very beginning may have begun before.
-        if runs and min(run.start for run in runs) > asked_at - seconds + 2 * seen.step_seconds:
+        if runs and min(run.start for run in runs) > asked_at - seconds + 2 * step:
             break
     if not runs:
         raise _unknown(client, selection, wanted, asked_at)
-    chosen, others = choose(wanted, runs, at, asked_at, seen.step_seconds)
-    run = _refined(client, selection, chosen, asked_at, seen.step_seconds)
-    ongoing = run.end >= asked_at - _LATEST_SECONDS
-    return Found(run, others, _siblings(wanted, chosen, seen), asked_at, ongoing)
+    chosen, others = choose(wanted, runs, at, asked_at, step)
+    run = _refined(client, selection, chosen, asked_at, step)
+    siblings = _siblings(wanted, chosen, (*allocated, *processes), step)
+    return Found(run, others, siblings, asked_at, ongoing=run.end >= asked_at - _LATEST_SECONDS)
 
 
 def _sightings(
-    client: PrometheusClient, selection: Selection, wanted: Wanted, end: float, seconds: float
-) -> _Sightings:
+    client: PrometheusClient, selection: Selection, wanted: Wanted, end: float, step: int
+) -> tuple[list[Series], list[Series]]:
     """How many GPUs each owner that the name may mean had, over time, by allocation and by process."""
-    step = math.ceil(seconds / _POINTS)
     start = end - step * _POINTS
 
     def ask(name: str, condition: str) -> list[Series]:
@@ -354,7 +353,7 @@ def _sightings(
             f"count by ({_OWNER}) (group by (job, instance, gpu, uuid, {_OWNER}) ({seen}))", start, end, step
         )
 
-    return _Sightings(ask(GPU_ALLOCATED.name, " == 1"), ask(GPU_PROCESS_OWNER_INFO.name, ""), step)
+    return ask(GPU_ALLOCATED.name, " == 1"), ask(GPU_PROCESS_OWNER_INFO.name, "")
 
 
 def _refined(client: PrometheusClient, selection: Selection, run: Run, asked_at: float, coarse: float) -> Run:
@@ -370,7 +369,7 @@ def _refined(client: PrometheusClient, selection: Selection, run: Run, asked_at:
     return replace(run, start=min(times), end=min(max(times), asked_at))
 
 
-def _siblings(wanted: Wanted, run: Run, seen: _Sightings) -> int:
+def _siblings(wanted: Wanted, run: Run, seen: Iterable[Series], slack_seconds: float) -> int:
     if run.key.kind is not Kind.POD or run.pods != {wanted.name}:
         return 0
     workload = workload_of(wanted.name)
@@ -378,10 +377,10 @@ def _siblings(wanted: Wanted, run: Run, seen: _Sightings) -> int:
     return len(
         {
             each.labels["workload_pod"]
-            for each in (*seen.allocated, *seen.processes)
+            for each in seen
             if (each.labels["cluster"], each.labels["workload_namespace"]) == place
             and workload_of(each.labels["workload_pod"]) == workload
-            and any(run.ran_at(at, seen.step_seconds) for at, _ in each.samples)
+            and any(run.ran_at(at, slack_seconds) for at, _ in each.samples)
         }
         - {wanted.name}
     )
@@ -408,5 +407,5 @@ def _unknown(client: PrometheusClient, selection: Selection, wanted: Wanted, at:
 def owner_names(found: Iterable[Series]) -> list[str]:
     """The names of owners as the command takes them: ``4711``, ``research/train``, ``ada``; users last."""
     keys = {key for each in found if (key := _owner(each)) is not None}
-    jobs = {str(Wanted((), key.name, key.namespace)) for key in keys if key.kind is not Kind.USER}
+    jobs = {key.argument for key in keys if key.kind is not Kind.USER}
     return [*sorted(jobs), *sorted({key.name for key in keys if key.kind is Kind.USER} - jobs)]

@@ -11,7 +11,6 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.fleet.fleet_view import GpuKey, HostKey, SeenFinding, finding_key, gpu_key, index_order, key_of
-from gpu_triage.cli.fleet.prometheus import Series
 from gpu_triage.cli.job.job_facts import Facts, Loss, OddThread, Pace, Window, loss_of, odd_thread_of, pace_of
 from gpu_triage.cli.job.job_runs import Found, workload_of
 from gpu_triage.judge.evidence.owners import GpuOwner
@@ -45,7 +44,7 @@ class JobGpu:
     @property
     def subject(self) -> str:
         """Display name: ``GPU 3 of gpu-07:9836``."""
-        return f"GPU {self.gpu or self.uuid} of {self.host}"
+        return self.host.part(self.gpu or self.uuid)
 
     @property
     def own_cause(self) -> float:
@@ -68,7 +67,7 @@ class JobFinding(SeenFinding):
     @property
     def subject(self) -> str:
         """Display name: ``GPU 3 of gpu-07:9836``, ``gpu-07:9836``."""
-        return f"GPU {self.gpu or self.uuid} of {self.host}" if self.gpu or self.uuid else str(self.host)
+        return self.host.part(self.gpu or self.uuid)
 
 
 def shares_of(gpus: Iterable[JobGpu]) -> Mapping[str, float]:
@@ -142,8 +141,9 @@ def job_of(found: Found, window: Window, facts: Facts) -> Job:
 
 
 def _gpus(window: Window, facts: Facts) -> Iterator[JobGpu]:
-    first, last = _values(facts["first"]), _values(facts["last"])
-    clocks, power, busy = _values(facts["clocks"]), _values(facts["power"]), _values(facts["busy"])
+    first, last, clocks, power, busy = (
+        {gpu_key(each): each.value for each in facts[name]} for name in ("first", "last", "clocks", "power", "busy")
+    )
     names = {gpu_key(each): each.labels["name"] for each in facts["models"]}
     parts = {gpu_key(each) for each in facts["parts"]}
     seconds: defaultdict[GpuKey, dict[str, float]] = defaultdict(dict)
@@ -168,10 +168,6 @@ def _gpus(window: Window, facts: Facts) -> Iterator[JobGpu]:
             neighbors=neighbors[key],
             is_part=key in parts,
         )
-
-
-def _values(found: Iterable[Series]) -> dict[GpuKey, float]:
-    return {gpu_key(each): each.value for each in found}
 
 
 def _findings(window: Window, facts: Facts, gpus: Iterable[JobGpu]) -> Iterator[JobFinding]:
@@ -277,5 +273,5 @@ def places_in_words(places: Iterable[tuple[HostKey, str]]) -> str:
     by_host: defaultdict[HostKey, list[str]] = defaultdict(list)
     for host, gpu in places:
         by_host[host] += [gpu] if gpu else []
-    named = [f"GPU {ranges(indices)} of {host}" if indices else str(host) for host, indices in by_host.items()]
+    named = [host.part(ranges(indices)) for host, indices in by_host.items()]
     return first_few(named, _MOST_NAMED) + (" hosts" if len(named) > _MOST_NAMED else "")
