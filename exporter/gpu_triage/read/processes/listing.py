@@ -1,7 +1,6 @@
 """The driver's process lists of a GPU."""
 
 from collections.abc import Mapping, Sequence
-from ctypes import Array
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -60,12 +59,11 @@ class ProcessLister:
     """Lists the processes on one GPU. Reuses the previous result if the driver's lists have not changed."""
 
     def __init__(self) -> None:
-        self._before: tuple[Mapping[str, object], ProcessList] | None = None
+        self._before: tuple[Mapping[str, bytes], ProcessList] | None = None
 
     def read(self, inquiry: Inquiry) -> ProcessList:
         lists = _lists(inquiry)
-        # Lists other than ctypes arrays never compare equal.
-        written = {kind: bytes(own) if isinstance(own, Array) or not own else object() for kind, own in lists.items()}
+        written = {kind: bytes(own) for kind, own in lists.items()}  # of ctypes arrays
         if self._before is not None and self._before[0] == written:
             return self._before[1]
         failures = len(inquiry.failures)
@@ -120,8 +118,7 @@ def _by_pid(inquiry: Inquiry, entries: Sequence[Any], *, is_compute: bool) -> di
         if inquiry.within(pid, 0, _MOST_PID) is None:
             continue
         used = inquiry.within(memory, 0, _MOST_BYTES) if memory != _NOT_TOLD else None
-        # The first version of these lists has no instance IDs.
-        instance = getattr(entry, "gpuInstanceId", _NO_INSTANCE), getattr(entry, "computeInstanceId", _NO_INSTANCE)
+        instance = entry.gpuInstanceId, entry.computeInstanceId
         instances = _NO_INSTANCES if _NO_INSTANCE in instance else frozenset({instance})
         known = found.get(pid)
         if known is not None:

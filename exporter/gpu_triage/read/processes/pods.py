@@ -35,8 +35,7 @@ _POD_NAME, _POD_NAMESPACE, _POD_CONTAINERS = 1, 2, 3
 _CONTAINER_NAME, _CONTAINER_DEVICES, _CONTAINER_DYNAMIC_RESOURCES = 1, 2, 5
 _DEVICE_IDS: Final = 2
 _CLAIM_RESOURCES: Final = 4
-_CLAIM_CDI_DEVICES, _CLAIM_DRIVER, _CLAIM_DEVICE = 1, 2, 4
-_CDI_NAME: Final = 1
+_CLAIM_DRIVER, _CLAIM_DEVICE = 2, 4
 
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 _FIXED_BYTES: Final = {_FIXED64: 8, _FIXED32: 4}
@@ -45,10 +44,6 @@ _NVIDIA_DEVICE: Final = re.compile(r"(?P<uuid>(?:GPU|MIG)-[0-9A-Za-z/-]{1,100})(
 _DRA_DRIVER: Final = "gpu.nvidia.com"
 _DRA_DEVICE: Final = re.compile(r"gpu-(?P<minor>[0-9]{1,3})(?:-mig-[0-9A-Za-z.+-]{1,60})?")
 """NVIDIA's DRA driver names a GPU by minor number, a MIG device by its GPU's minor number, profile and placement."""
-_CDI_DEVICE: Final = re.compile(
-    r"k8s\.gpu\.nvidia\.com/(?:device=|claim=[0-9a-f-]{36}-)(?P<device>gpu-[0-9A-Za-z.+-]{1,70})"
-)
-"""Reported by older kubelets instead of driver and device."""
 
 
 class PodDirectory(AllocationCache):
@@ -120,15 +115,9 @@ def _claimed_devices(container: bytes) -> Iterator[str]:
     """Devices a container holds through resource claims (DRA), as `dra_name` formats them."""
     for resource in _messages(container, _CONTAINER_DYNAMIC_RESOURCES):
         for claim in _messages(resource, _CLAIM_RESOURCES):
-            driver = _text(claim, _CLAIM_DRIVER)
-            names = [_text(claim, _CLAIM_DEVICE)] if driver == _DRA_DRIVER else []
-            if not driver:
-                cdi = (_CDI_DEVICE.fullmatch(_text(each, _CDI_NAME)) for each in _messages(claim, _CLAIM_CDI_DEVICES))
-                names = [match["device"] for match in cdi if match is not None]
-            for name in names:
-                device = _DRA_DEVICE.fullmatch(name)
-                if device is not None:
-                    yield dra_name(int(device["minor"]))
+            device = _DRA_DEVICE.fullmatch(_text(claim, _CLAIM_DEVICE))
+            if device is not None and _text(claim, _CLAIM_DRIVER) == _DRA_DRIVER:
+                yield dra_name(int(device["minor"]))
 
 
 def wire_fields(message: bytes) -> Iterator[tuple[int, bytes | None]]:

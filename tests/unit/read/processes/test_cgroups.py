@@ -386,7 +386,7 @@ def test_holders_of_a_gpu(bench: BenchMaker, pods: PodDirectory | None, gpu: int
 def test_a_claim_is_found_by_the_minor_number(bench: BenchMaker) -> None:
     scenario = load_scenario("h100-8")
     gpus = (dataclasses.replace(scenario.gpus[0], minor_number=5), *scenario.gpus[1:])
-    claim = Held("dra", "n", "c", (), claims=(Claim("gpu.nvidia.com", "gpu-5", ""),))
+    claim = Held("dra", "n", "c", (), claims=(Claim("gpu.nvidia.com", "gpu-5"),))
     rounds, reader = bench(dataclasses.replace(scenario, gpus=gpus)), AllocationReader()
     held = [("", Holder("dra", "n", "c"))]
     assert reader.read(asked(rounds.at(1), kubelet(claim))) == held
