@@ -11,11 +11,12 @@ from typing import Annotated, Final
 from gpu_triage.driver.kernel.files import parse_count, parse_file
 from gpu_triage.driver.kernel.numa import near_nodes, read_distances, read_numa_nodes
 from gpu_triage.driver.kernel.pci_bus import numa_node_of
+from gpu_triage.driver.kernel.procfs import read_process_stat
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.metrics.contract import GpuCollector, GpuRound
 from gpu_triage.read.metrics.metric import Tier, gpu_gauge
 from gpu_triage.read.metrics.rendering import Each
-from gpu_triage.read.processes.facts import ProcessFacts, driver_pids, process_name
+from gpu_triage.read.processes.facts import ProcessFacts, driver_pids
 from gpu_triage.read.processes.listing import ProcessLister
 
 
@@ -119,16 +120,17 @@ class ProcessMemoryLocalityReader:
         found: list[ProcessMemory] = []
         machine = gpu.machine
         for process in self._lister.read(gpu.inquiry).processes[: self._most]:
+            folder = machine.procfs / str(process.pid)
             if machine.clock.now().monotonic - gpu.at.monotonic > self._within_seconds:
                 failures.add("out_of_time")
                 break
             try:
-                ratio = _local_ratio(machine.procfs / str(process.pid) / "numa_maps", near)
+                ratio = _local_ratio(folder / "numa_maps", near)
             except HostReadFailed as failed:
                 failures.add(failed.reason)
                 continue
-            if ratio is not None:
-                found.append(ProcessMemory(process.pid, process_name(machine.procfs, process.pid), ratio))
+            if ratio is not None and (stat := read_process_stat(folder)) is not None:
+                found.append(ProcessMemory(process.pid, stat.name, ratio))
         gpu.inquiry.failures.extend(sorted(failures))
         return ProcessMemoryLocalityReading(tuple(found))
 

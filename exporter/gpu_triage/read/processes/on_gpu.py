@@ -90,7 +90,7 @@ GPU_PROCESS_INFO = gpu_info(
         *("pid", "process", "user", "container_id", "pod_uid"),
         *("workload_pod", "workload_namespace", "workload_container", "slurm_job_id"),
     ),
-    source="/proc/PID/{comm,status,cgroup}, /var/log/containers, the kubelet",
+    source="/proc/PID/{stat,status,cgroup}, /var/log/containers, the kubelet",
 )
 GPU_PROCESS_OWNER_INFO = gpu_info(
     "gpu_process_owner_info",
