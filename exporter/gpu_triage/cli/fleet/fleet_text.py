@@ -185,17 +185,7 @@ def _host_json(host: FleetHost) -> dict[str, Any]:
             for each in host.gpus
         ],
         "findings": [
-            {
-                "severity": each.urgency,
-                "confirmed_severity": each.severity,
-                "state": each.state.text,
-                "code": each.code,
-                "action": each.action,
-                "gpu": each.gpu or None,
-                "uuid": each.uuid or None,
-                "since": round(each.since, 3),
-                "accepted": each.accepted or None,
-            }
+            each.document() | {"since": round(each.since, 3), "accepted": each.accepted or None}
             for each in host.findings
         ],
     }

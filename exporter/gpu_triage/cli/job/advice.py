@@ -164,6 +164,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 LOST_SHARE: Final = 0.1  # A class that takes less of the job's time is not what makes it slow
+STRAGGLER_SHARE: Final = 0.1  # Ranks of a synchronous job do not differ by more
 PACE_SHARE: Final = 0.2  # A job so far below its own best pace is slow; checkpoints and evaluations cost less
 _MOST_NAMED: Final = 3
 
@@ -235,8 +236,8 @@ def _of_whole(job: Job, comparison: Comparison, name: str | None) -> Advice:
     but = f", but there is {job.findings[0].code} of {job.findings[0].subject}" if job.findings else ""
     unhindered = f"its GPUs lost no time to a bottleneck{but}"
     if pace is not None and not pace.stopped_seconds:
-        if pace.straggler is not None and pace.slowest is not None:
-            rank, usual = pace.slowest
+        rank, usual, lacking = pace.slowest or (None, 0.0, 0.0)
+        if rank is not None and lacking > STRAGGLER_SHARE:
             slow = f"{rank.subject} makes {rank.per_second:.3g} steps a second, the median is {usual:.3g}"
             return Advice(slow, rank.subject, "", _FIRST["rank"])
         if (pace.below_best or 0.0) > PACE_SHARE:

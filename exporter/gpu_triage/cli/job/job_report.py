@@ -142,11 +142,10 @@ def pace_lines(job: Job) -> Iterator[str]:
         yield "not known: the job does not count them (gpu_job_steps_total, docs/textfile.md)"
         return
     yield _pace_now(pace, job)
-    slowest = pace.slowest
-    if slowest is None:
+    if pace.slowest is None:
         return
-    rank, median = slowest
-    if median and rank.per_second < (1 - _ALIKE_SHARE) * median:
+    rank, median, lacking = pace.slowest
+    if lacking > _ALIKE_SHARE:
         yield f"slowest: {rank.subject} with {rank.per_second:.3g} a second, the median is {median:.3g}"
     else:
         yield f"all {len(pace.ranks)} counters advance alike, as those of a synchronous job do"
@@ -385,13 +384,7 @@ def _pace_json(pace: Pace | None) -> dict[str, Any] | None:
 def _finding_json(finding: JobFinding) -> dict[str, Any]:
     return {
         **finding.host._asdict(),
-        "gpu": finding.gpu or None,
-        "uuid": finding.uuid or None,
-        "severity": finding.urgency,
-        "confirmed_severity": finding.severity,
-        "state": finding.state.text,
-        "code": finding.code,
-        "action": finding.action,
+        **finding.document(),
         "value": finding.value,
         "first": round(finding.first, 3),
         "last": round(finding.last, 3),
