@@ -55,38 +55,17 @@ class ProcessList:
     ended_early: bool = False
 
 
-class ProcessLister:
-    """Lists the processes on one GPU. Reuses the previous result if the driver's lists have not changed."""
-
-    def __init__(self) -> None:
-        self._before: tuple[Mapping[str, bytes], ProcessList] | None = None
-
-    def read(self, inquiry: Inquiry) -> ProcessList:
-        lists = _lists(inquiry)
-        written = {kind: bytes(own) for kind, own in lists.items()}  # of ctypes arrays
-        if self._before is not None and self._before[0] == written:
-            return self._before[1]
-        failures = len(inquiry.failures)
-        listed = _merged(inquiry, lists)
-        # Do not cache a list with invalid entries, so that they are reported every round.
-        self._before = (written, listed) if len(inquiry.failures) == failures else None
-        return listed
-
-
-def _lists(inquiry: Inquiry) -> dict[str, Sequence[Any]]:
-    lists: dict[str, Sequence[Any]] = {}
+def list_processes(inquiry: Inquiry) -> ProcessList:
+    """Ask the driver for the processes on a GPU."""
+    merged: dict[int, ListedProcess] = {}
+    pids: dict[str, frozenset[int]] = {}
+    ended_early = False
     for kind, functions in KINDS.items():
         answers = (inquiry.many(function) for function in functions)
         entries = next((entries for entries in answers if entries is not None), None)
-        if entries is not None:
-            lists[kind] = entries
-    return lists
-
-
-def _merged(inquiry: Inquiry, lists: Mapping[str, Sequence[Any]]) -> ProcessList:
-    merged: dict[int, ListedProcess] = {}
-    pids: dict[str, frozenset[int]] = {}
-    for kind, entries in lists.items():
+        if entries is None:
+            continue
+        ended_early |= len(entries) >= MOST_LISTED
         by_pid = _by_pid(inquiry, entries, is_compute=kind != "graphics")
         if entries and not by_pid:
             continue  # only invalid entries: the count is unknown
@@ -96,7 +75,6 @@ def _merged(inquiry: Inquiry, lists: Mapping[str, Sequence[Any]]) -> ProcessList
             used = _most(before.memory_bytes, memory)
             merged[pid] = ListedProcess(pid, before.is_compute or is_compute, used, before.instances | instances)
     largest = sorted(merged.values(), key=lambda process: (-(process.memory_bytes or 0), process.pid))
-    ended_early = any(len(entries) >= MOST_LISTED for entries in lists.values())
     return ProcessList(_counted(pids), tuple(largest), ended_early)
 
 

@@ -17,7 +17,7 @@ from gpu_triage.read.metrics.contract import GpuCollector, GpuRound
 from gpu_triage.read.metrics.metric import Tier, gpu_gauge
 from gpu_triage.read.metrics.rendering import Each
 from gpu_triage.read.processes.facts import ProcessFacts, driver_pids
-from gpu_triage.read.processes.listing import ProcessLister
+from gpu_triage.read.processes.listing import list_processes
 
 
 class Locality(Enum):
@@ -104,7 +104,6 @@ class ProcessMemoryLocalityReader:
     def __init__(self, most: int, within_seconds: float) -> None:
         """Read at most `most` processes, and start no new one after `within_seconds` in a round."""
         self._most = most
-        self._lister = ProcessLister()
         self._within_seconds = within_seconds
 
     def read(self, gpu: GpuRound) -> ProcessMemoryLocalityReading:
@@ -119,7 +118,7 @@ class ProcessMemoryLocalityReader:
         failures: set[str] = set()
         found: list[ProcessMemory] = []
         machine = gpu.machine
-        for process in self._lister.read(gpu.inquiry).processes[: self._most]:
+        for process in list_processes(gpu.inquiry).processes[: self._most]:
             folder = machine.procfs / str(process.pid)
             if machine.clock.now().monotonic - gpu.at.monotonic > self._within_seconds:
                 failures.add("out_of_time")

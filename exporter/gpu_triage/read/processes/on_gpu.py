@@ -25,7 +25,7 @@ from gpu_triage.read.processes.facts import (
     driver_pids,
     sees_every_process,
 )
-from gpu_triage.read.processes.listing import BOTH, KINDS, ProcessLister
+from gpu_triage.read.processes.listing import BOTH, KINDS, list_processes
 from gpu_triage.read.processes.locality import GpuLocality, Locality
 from gpu_triage.read.processes.pods import WorkloadFinder
 from gpu_triage.read.processes.threads import IoReader, IoReading, ThreadsReader, ThreadsReading
@@ -151,7 +151,6 @@ class ProcessesReader:
     def __init__(self, most: int) -> None:
         self._most = most
         self._newest_us = 0
-        self._lister = ProcessLister()
         self._facts = ProcessFactsReader()
         self._vitals = ProcessVitalsReader()
         self._cgroups = CgroupsReader()
@@ -159,7 +158,7 @@ class ProcessesReader:
         self._io = IoReader()
 
     def read(self, gpu: GpuRound) -> ProcessesReading:
-        listed = self._lister.read(gpu.inquiry)
+        listed = list_processes(gpu.inquiry)
         if not listed.processes and not sees_every_process(gpu.machine.procfs):
             # The list may be empty only because the processes are hidden from us, so do not report the GPU as free.
             return ProcessesReading({}, ())

@@ -19,7 +19,6 @@ from gpu_triage.machine import Moment
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.processes import on_gpu as processes
 from gpu_triage.read.processes.facts import DriverPids, Owner, ProcessFacts, driver_pids
-from gpu_triage.read.processes.listing import ProcessLister
 from gpu_triage.read.processes.locality import Locality
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_OWNER_INFO, ProcessesReader, ProcessesReading, ProcessReading
 from gpu_triage.read.processes.pods import NO_WORKLOAD
@@ -231,17 +230,6 @@ def test_a_process_that_vanished_is_listed_without_facts(bench: BenchMaker) -> N
     (process,) = reading.processes
     assert (process.facts, process.locality) == (None, Locality.UNKNOWN)
     assert not reading.locality_known
-
-
-def test_a_list_is_parsed_again_only_if_it_has_changed(bench: BenchMaker) -> None:
-    nvml, lister = listing(bench(), compute=((101, 30), (102, 20))), ProcessLister()
-    first = lister.read(nvml.round().inquiry)
-    assert [process.pid for process in first.processes] == [101, 102]
-    assert lister.read(nvml.round().inquiry) is first
-    for after in ([(101, 30), (102, 21)], [(101, 30)], []):
-        nvml.answer(LISTS["compute"], lists(*after))
-        listed = lister.read(nvml.round().inquiry).processes
-        assert [(process.pid, process.memory_bytes) for process in listed] == after
 
 
 RIGHT = DriverPids(procfs=True, memory=True, utilization=True)
