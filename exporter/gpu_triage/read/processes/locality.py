@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -94,44 +95,32 @@ class ProcessMemoryLocalityReading:
     processes: Annotated[tuple[ProcessMemory, ...], Each("pid", "name")]
 
 
-class ProcessMemoryLocalityReader:
-    """Reads numa_maps of a GPU's processes.
+def read_memory_locality(gpu: GpuRound, most: int, within_seconds: float) -> ProcessMemoryLocalityReading:
+    """Read where the memory of a GPU's processes is (nvmlDeviceGet*RunningProcesses, /proc/PID/numa_maps).
 
-    To produce it, the kernel walks the process's page tables (about 40 ms per GiB of 4 KiB pages) while holding the
-    process's mmap lock: page faults proceed, but mmap and munmap block. So it has a time limit in the GPU's lane.
+    At most `most` processes are read, and no further one is begun after `within_seconds`. To produce numa_maps, the
+    kernel walks the process's page tables (about 40 ms per GiB of 4 KiB pages) while holding the process's mmap lock:
+    page faults proceed, but mmap and munmap block. Each distinct failure, ``out_of_time`` too, is recorded once.
     """
-
-    def __init__(self, most: int, within_seconds: float) -> None:
-        """Read at most `most` processes, and start no new one after `within_seconds` in a round."""
-        self._most = most
-        self._within_seconds = within_seconds
-
-    def read(self, gpu: GpuRound) -> ProcessMemoryLocalityReading:
-        """Read the memory placement of the GPU's processes (nvmlDeviceGet*RunningProcesses, /proc/PID/numa_maps).
-
-        Each distinct failure reason, including ``out_of_time``, is recorded once per round.
-        """
-        nodes, _, near = _near_nodes(gpu)
-        all_near = not near or len(near) == len(nodes)
-        if all_near or not driver_pids(gpu.machine.procfs, gpu.versions.driver).procfs:
-            return ProcessMemoryLocalityReading(())
-        failures: set[str] = set()
-        found: list[ProcessMemory] = []
-        machine = gpu.machine
-        for process in list_processes(gpu.inquiry).processes[: self._most]:
-            folder = machine.procfs / str(process.pid)
-            if machine.clock.now().monotonic - gpu.at.monotonic > self._within_seconds:
-                failures.add("out_of_time")
-                break
-            try:
-                ratio = _local_ratio(folder / "numa_maps", near)
-            except HostReadFailed as failed:
-                failures.add(failed.reason)
-                continue
-            if ratio is not None and (stat := read_process_stat(folder)) is not None:
-                found.append(ProcessMemory(process.pid, stat.name, ratio))
-        gpu.inquiry.failures.extend(sorted(failures))
-        return ProcessMemoryLocalityReading(tuple(found))
+    nodes, _, near = _near_nodes(gpu)
+    machine, failures, found = gpu.machine, set[str](), list[ProcessMemory]()
+    all_near = not near or len(near) == len(nodes)
+    if all_near or not driver_pids(machine.procfs, gpu.versions.driver).procfs:
+        return ProcessMemoryLocalityReading(())
+    for process in list_processes(gpu.inquiry).processes[:most]:
+        folder = machine.procfs / str(process.pid)
+        if machine.clock.now().monotonic - gpu.at.monotonic > within_seconds:
+            failures.add("out_of_time")
+            break
+        try:
+            ratio = _local_ratio(folder / "numa_maps", near)
+        except HostReadFailed as failed:
+            failures.add(failed.reason)
+            continue
+        if ratio is not None and (stat := read_process_stat(folder)) is not None:
+            found.append(ProcessMemory(process.pid, stat.name, ratio))
+    gpu.inquiry.failures.extend(sorted(failures))
+    return ProcessMemoryLocalityReading(tuple(found))
 
 
 def parse_numa_maps(text: str) -> Mapping[int, int]:
@@ -160,6 +149,8 @@ PROCESS_MEMORY_LOCALITY = GpuCollector(
     about="share of processes' memory on the GPU's NUMA node; walks their page tables under their memory lock",
     tier=Tier.SLOW,
     # Half of the deadline: reading the last process may take past the time limit.
-    reader=lambda config: ProcessMemoryLocalityReader(config.process_max, config.sample_deadline_seconds / 2).read,
+    reader=lambda config: partial(
+        read_memory_locality, most=config.process_max, within_seconds=config.sample_deadline_seconds / 2
+    ),
     default=False,
 )
