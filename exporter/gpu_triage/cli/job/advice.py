@@ -48,7 +48,8 @@ class Standing:
     own: Readings  # its readings, and the medians of the others
     others: Readings  # likewise
     others_count: int  # how many these are
-    reasons: tuple[str, ...]  # readings that make it an outlier, the clearest first: caused, clock, busy, waiting
+    # Readings by which it is slower than GPUs or hosts differ anyway, the clearest first: caused, clock, busy, waiting.
+    reasons: tuple[str, ...]
     score: float  # the larger, the slower; from 1 on it is an outlier
     is_host: bool  # whether hosts are compared, not GPUs
 
@@ -60,11 +61,6 @@ class Standing:
     def subject(self) -> str:
         """Display name: ``GPU 3 of gpu-07:9836``, ``gpu-07:9836``."""
         return str(self.host) if self.is_host else self.gpus[0].subject
-
-    @property
-    def stands_out(self) -> bool:
-        """Whether it is slower than GPUs or hosts differ anyway."""
-        return bool(self.reasons)
 
 
 class Comparison(NamedTuple):
@@ -88,20 +84,15 @@ def compare(job: Job) -> Comparison:
                 return Comparison(None if each.is_host else told, told if each.is_host else None, told)
     slowest = max(gpus, key=lambda each: each.score, default=None)
     host = max(hosts, key=lambda each: each.score, default=None)
-    if host is not None and host.stands_out and _is_whole(host, gpus):
+    slow = [each.host for each in gpus if each.reasons]
+    if host is not None and host.reasons and slow.count(host.host) >= max(2, MOST_OF_A_HOST * len(host.gpus)):
         culprit, others = host, hosts
-    elif slowest is not None and slowest.stands_out:
+    elif slowest is not None and slowest.reasons:
         culprit, others = slowest, gpus
     else:
         return Comparison(slowest, host, None)
     alike = sum(each.reasons[:1] == culprit.reasons[:1] for each in others) - 1
     return Comparison(slowest, host, culprit, alike)
-
-
-def _is_whole(host: Standing, gpus: Iterable[Standing]) -> bool:
-    """Whether nearly all GPUs of a host, and at least two, are outliers."""
-    slow = sum(each.stands_out and each.host == host.host for each in gpus)
-    return slow >= max(2, MOST_OF_A_HOST * len(host.gpus))
 
 
 def _standings(groups: Sequence[tuple[JobGpu, ...]], *, is_host: bool, known: bool) -> list[Standing]:

@@ -110,7 +110,7 @@ def hours(seconds: float) -> str:
 
 def compared_with(standing: Standing) -> str:
     count, what = standing.others_count, "host" if standing.is_host else "GPU"
-    out = "" if standing.stands_out else ": no slower than they differ anyway"
+    out = "" if standing.reasons else ": no slower than they differ anyway"
     return f"{standing.subject}, against the median of {count} other {what}{'s' * (count != 1)}{out}"
 
 
@@ -342,7 +342,7 @@ def _standing_json(standing: Standing | None) -> dict[str, Any] | None:
     return {
         **standing.host._asdict(),
         **({} if standing.is_host else {"gpu": gpu.gpu, "uuid": gpu.uuid}),
-        "stands_out": standing.stands_out,
+        "stands_out": bool(standing.reasons),
         "by": list(standing.reasons),
         "own": standing.own._asdict(),
         "median_of_others": standing.others._asdict(),

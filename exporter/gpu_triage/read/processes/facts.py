@@ -72,11 +72,7 @@ def job_level(path: str) -> str:
 
 
 def _last_match(pattern: re.Pattern[str], paths: list[str]) -> str:
-    for path in paths:
-        found: list[str] = pattern.findall(path)
-        if found:
-            return found[-1]
-    return ""
+    return next((found[-1] for path in paths if (found := pattern.findall(path))), "")
 
 
 def names_are_host_pids(procfs: Path) -> bool | None:
@@ -167,20 +163,19 @@ class ProcessFactsReader:
     def __init__(self) -> None:
         self._kept: dict[int, _Kept] = {}
 
-    def read(
-        self, procfs: Path, stats: Mapping[int, ProcessStat | None], now: float
-    ) -> Mapping[int, ProcessFacts | None]:
-        """Read facts by PID of this procfs; None if the process does not exist, or ended or was replaced meanwhile.
+    def read(self, procfs: Path, stats: Mapping[int, ProcessStat | None], now: float) -> Mapping[int, ProcessFacts]:
+        """Read facts by PID of this procfs, without processes that do not exist, or ended or were replaced meanwhile.
 
         Facts without any value are those of a process with files that procfs hides, as with hidepid=1.
         Cache entries for PIDs not in `stats` are dropped. Source: ``/proc/PID/{status,cgroup,stat}``.
         """
         kept, self._kept = self._kept, {}
-        facts: dict[int, ProcessFacts | None] = dict.fromkeys(stats)
+        facts: dict[int, ProcessFacts] = {}
         user_names: Mapping[int, str] | None = None
         for pid, stat in stats.items():
             if stat is None:
-                facts[pid] = NO_FACTS if refusal(f"{procfs}/{pid}/stat") == "no_permission" else None
+                if refusal(f"{procfs}/{pid}/stat") == "no_permission":
+                    facts[pid] = NO_FACTS
                 continue
             known = kept.get(pid)
             if known is None or not stat.is_same(known.stat) or now - known.read_at >= _KEPT_SECONDS:

@@ -173,8 +173,8 @@ class ProcessesReader:
         looked_up = [process.pid for process in shown] if pids.procfs else []
         stats = read_process_stats(gpu.machine.procfs, looked_up)
         facts = self._facts.read(gpu.machine.procfs, stats, gpu.at.monotonic)
-        vitals = self._vitals.read(gpu.machine.procfs, {pid: stats[pid] for pid in stats if facts[pid]}, gpu.at)
-        threads = self._threads.read(gpu.machine.procfs, [pid for pid in stats if facts[pid]], gpu.at.monotonic)
+        vitals = self._vitals.read(gpu.machine.procfs, {pid: stats[pid] for pid in facts}, gpu.at)
+        threads = self._threads.read(gpu.machine.procfs, facts.keys(), gpu.at.monotonic)
         processes = tuple(
             ProcessReading(
                 pid=process.pid,

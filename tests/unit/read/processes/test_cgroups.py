@@ -95,9 +95,8 @@ def test_a_throttled_container_of_kubernetes(host: HostTree) -> None:
             throttled_periods=540,
             throttled_seconds=90.5,
             memory_events={"high": 0, "max": 7, "oom": 1, "oom_kill": 1},
-            cpu_pressure={"some": 2.0, "full": 1.0},
-            io_pressure={"some": 3.0, "full": 0.0},
-            memory_pressure={"some": 0.0, "full": 0.0},
+            pressure={("cpu", "some"): 2.0, ("cpu", "full"): 1.0, ("io", "some"): 3.0, ("io", "full"): 0.0}
+            | {("memory", "some"): 0.0, ("memory", "full"): 0.0},
         )
     }
     assert watch.failures == []
@@ -146,7 +145,11 @@ def test_where_both_versions_are_mounted_each_tells_what_it_has(host: HostTree) 
         }
     )
     (only,) = Watch(host).read(f"4:cpu,cpuacct:{path}\n0::{path}\n").values()
-    assert (only.cpu_limit, only.throttled_seconds, only.io_pressure) == (0.5, 1.0, {"some": 1.0, "full": 0.0})
+    assert (only.cpu_limit, only.throttled_seconds, only.pressure) == (
+        0.5,
+        1.0,
+        {("io", "some"): 1.0, ("io", "full"): 0.0},
+    )
 
 
 ROOTLESS = "/user.slice/user-1000.slice/user@1000.service/user.slice"

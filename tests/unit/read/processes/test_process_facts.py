@@ -43,7 +43,7 @@ def process(host: HostTree, pid: int = 4242, **files: str) -> None:
 
 
 def facts_of(procfs: Path, pid: int, reader: ProcessFactsReader | None = None, now: float = 0.0) -> ProcessFacts | None:
-    return (reader or ProcessFactsReader()).read(procfs, read_process_stats(procfs, (pid,)), now)[pid]
+    return (reader or ProcessFactsReader()).read(procfs, read_process_stats(procfs, (pid,)), now).get(pid)
 
 
 def known(facts: ProcessFacts | None) -> ProcessFacts:
