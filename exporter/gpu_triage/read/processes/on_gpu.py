@@ -12,7 +12,7 @@ from gpu_triage.machine import Holder
 from gpu_triage.read.gpu.modes import mig_mode
 from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels, GpuRound
 from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge, gpu_info
-from gpu_triage.read.metrics.rendering import Each, samples
+from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.processes import cgroup_limits as process_cgroups
 from gpu_triage.read.processes import threads as process_threads
 from gpu_triage.read.processes import vitals as process_vitals
@@ -128,7 +128,7 @@ class ProcessReading:
     facts: ProcessFacts | None
     locality: Locality
     workload: Holder  # its pod and container
-    vitals: Annotated[ProcessVitals | None, Each()] = None
+    vitals: ProcessVitals | None = None
     numa_distance: Annotated[int | None, GPU_PROCESS_NUMA_DISTANCE] = None
 
 
@@ -142,9 +142,9 @@ class ProcessesReading:
     truncated: Annotated[int | None, GPU_PROCESSES_TRUNCATED] = None
     # Whether this host has near and far NUMA nodes, and at least one process, if any, could be read.
     locality_known: bool = False
-    threads: Annotated[ThreadsReading | None, Each()] = None
-    io: Annotated[IoReading | None, Each()] = None
-    cgroups: Annotated[tuple[CgroupReading, ...], Each("path")] = ()
+    threads: ThreadsReading | None = None
+    io: IoReading | None = None
+    cgroups: tuple[CgroupReading, ...] = ()
 
 
 class ProcessesReader:
@@ -227,6 +227,10 @@ def render(reading: ProcessesReading, gpu: GpuLabels) -> Iterator[Sample]:
         yield from _render_process(process, gpu)
     for owner in dict.fromkeys(_owner_labels(process) for process in reading.processes):
         yield GPU_PROCESS_OWNER_INFO.sample(1, *gpu, *owner)
+    yield from samples(reading.threads, gpu)
+    yield from samples(reading.io, gpu)
+    for cgroup in reading.cgroups:
+        yield from samples(cgroup, (*gpu, cgroup.path))
     if reading.locality_known and "compute" in reading.counts:
         compute = [process.locality for process in reading.processes if process.is_compute]
         yield GPU_NUMA_MISMATCHED_PROCESSES.sample(compute.count(Locality.REMOTE), *gpu)
@@ -239,6 +243,7 @@ def _render_process(process: ProcessReading, gpu: GpuLabels) -> Iterator[Sample]
     yield from samples(process, labels)
     if process.locality in _LOCAL:
         yield GPU_PROCESS_NUMA_LOCAL.sample(_LOCAL[process.locality], *labels)
+    yield from samples(process.vitals, labels)
     if process.facts and process.is_compute:
         yield GPU_PROCESS_WAITS_FOR.sample(facts.waits_for, *labels)
     container, pod, job = facts.owner
