@@ -192,8 +192,7 @@ def runs_of(wanted: Wanted, allocated: Iterable[Series], processes: Iterable[Ser
             if key is not None:
                 seen = (_Sighting(at, int(count), is_allocation, series.labels) for at, count in series.samples)
                 by_key[key].extend(seen)
-    runs = (_run(key, part) for key, seen in by_key.items() for part in _parts(seen))
-    return tuple(replace(run, by_user=run.key not in named) for run in runs)
+    return tuple(_run(key, part, by_user=key not in named) for key, seen in by_key.items() for part in _parts(seen))
 
 
 def _named(wanted: Wanted, series: Series, *, exact: bool) -> JobKey | None:
@@ -236,7 +235,7 @@ def _parts(seen: Iterable[_Sighting]) -> Iterator[list[_Sighting]]:
         yield part
 
 
-def _run(key: JobKey, seen: Sequence[_Sighting]) -> Run:
+def _run(key: JobKey, seen: Sequence[_Sighting], *, by_user: bool) -> Run:
     gpus = Counter[tuple[float, bool]]()
     for each in seen:
         gpus[each.at, each.is_allocation] += each.gpus
@@ -248,6 +247,7 @@ def _run(key: JobKey, seen: Sequence[_Sighting]) -> Run:
         start=seen[0].at,
         end=seen[-1].at,
         gpus=max(gpus.values()),
+        by_user=by_user,
     )
 
 
@@ -264,17 +264,17 @@ class SeveralJobs(Exception):
 
 
 def choose(
-    wanted: Wanted, runs: Sequence[Run], at: float | None, now: float, slack_seconds: float
+    wanted: Wanted, runs: Sequence[Run], at: float | None, asked_at: float, slack_seconds: float
 ) -> tuple[Run, tuple[Run, ...]]:
     """The run at the time `at`, or the last one before it; the latest if None. Then, other runs of the same job.
 
-    `now`: Unix seconds of the query; times are known to `slack_seconds`. Raises SeveralJobs if several match.
+    `asked_at`: `at`, or the present; times are known to `slack_seconds`. Raises SeveralJobs if several match.
     """
     begun = [run for run in runs if at is None or run.start - slack_seconds <= at]
     found = _preferred(wanted, begun or runs)
     if at is not None or all(run.by_user for run in found):
         # Of the many jobs of a user, those that run.
-        found = [run for run in found if run.ran_at(now if at is None else at, slack_seconds)] or found
+        found = [run for run in found if run.ran_at(asked_at, slack_seconds)] or found
     latest: dict[tuple[JobKey, frozenset[str]], Run] = {}
     for run in sorted(found, key=lambda run: run.end):
         # A number of Slurm that another user has later is another job; a time selects one.

@@ -10,7 +10,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.fleet.fleet_view import GpuKey, HostKey, SeenFinding, finding_key, gpu_key, index_order, key_of
+from gpu_triage.cli.fleet.fleet_view import GpuKey, HostKey, SeenFinding, finding_key, gpu_key, index_order
 from gpu_triage.cli.job.job_facts import Facts, Loss, OddThread, Pace, Window, loss_of, odd_thread_of, pace_of
 from gpu_triage.cli.job.job_runs import Found, workload_of
 from gpu_triage.judge.evidence.owners import GpuOwner
@@ -173,9 +173,7 @@ def _gpus(window: Window, facts: Facts) -> Iterator[JobGpu]:
 def _findings(window: Window, facts: Facts, gpus: Iterable[JobGpu]) -> Iterator[JobFinding]:
     found = {finding_key(each): each.value for each in facts["found"]}
     lost = {finding_key(each): each.value for each in facts["lost"]}
-    values = {
-        (key_of(each), each.labels["gpu"], each.labels["uuid"], each.labels["code"]): each for each in facts["values"]
-    }
+    values = {(*gpu_key(each), each.labels["code"]): each.value for each in facts["values"]}
     left: defaultdict[HostKey, float] = defaultdict(float)
     for one in gpus:
         left[one.host] = max(left[one.host], one.last)
@@ -184,7 +182,6 @@ def _findings(window: Window, facts: Facts, gpus: Iterable[JobGpu]) -> Iterator[
     for each in facts["worst"]:
         key = finding_key(each)
         host, gpu, uuid, severity, code, _ = key
-        value = values.get((host, gpu, uuid, code))
         first, last = found.get(key, window.start), lost.get(key, window.end)
         ended = left_gpu.get((host, gpu, uuid), left[host])
         if first > ended + window.step_seconds and severity != Severity.CRITICAL.value:
@@ -195,7 +192,7 @@ def _findings(window: Window, facts: Facts, gpus: Iterable[JobGpu]) -> Iterator[
             accepted="",
             first=first,
             last=last,
-            value=None if value is None else value.value,
+            value=values.get((host, gpu, uuid, code)),
             lasts=last >= min(end, window.end) - 2 * window.step_seconds,
         )
 

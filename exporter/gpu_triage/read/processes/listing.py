@@ -22,7 +22,6 @@ _NOT_TOLD: Final = (1 << 64) - 1
 """NVML_VALUE_NOT_AVAILABLE: only the Windows driver returns it."""
 
 _NO_INSTANCE: Final = 0xFFFFFFFF
-_NO_INSTANCES: Final[frozenset[tuple[int, int]]] = frozenset()
 _MOST_PID: Final = 1 << 22
 """The kernel's PID_MAX_LIMIT."""
 
@@ -38,9 +37,6 @@ class ListedProcess(NamedTuple):
     memory_bytes: float | None  # device memory in use; None if the driver does not report it
     # (GPU instance ID, compute instance ID) of each MIG instance it uses; empty without MIG.
     instances: frozenset[tuple[int, int]]
-
-
-_NOT_LISTED: Final = ListedProcess(0, is_compute=False, memory_bytes=None, instances=_NO_INSTANCES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +66,10 @@ def list_processes(inquiry: Inquiry) -> ProcessList:
         if entries and not by_pid:
             continue  # only invalid entries: the count is unknown
         pids[kind] = frozenset(by_pid)
-        for pid, (_, is_compute, memory, instances) in by_pid.items():
-            before = merged.get(pid, _NOT_LISTED)  # in another list, which reports its full memory as well
-            used = _most(before.memory_bytes, memory)
-            merged[pid] = ListedProcess(pid, before.is_compute or is_compute, used, before.instances | instances)
+        for pid, own in by_pid.items():
+            other = merged.get(pid, own)  # of another list, which reports its full memory as well
+            used = _most(other.memory_bytes, own.memory_bytes)
+            merged[pid] = ListedProcess(pid, other.is_compute or own.is_compute, used, other.instances | own.instances)
     largest = sorted(merged.values(), key=lambda process: (-(process.memory_bytes or 0), process.pid))
     return ProcessList(_counted(pids), tuple(largest), ended_early)
 
@@ -97,7 +93,7 @@ def _by_pid(inquiry: Inquiry, entries: Sequence[Any], *, is_compute: bool) -> di
             continue
         used = inquiry.within(memory, 0, _MOST_BYTES) if memory != _NOT_TOLD else None
         instance = entry.gpuInstanceId, entry.computeInstanceId
-        instances = _NO_INSTANCES if _NO_INSTANCE in instance else frozenset({instance})
+        instances = frozenset() if _NO_INSTANCE in instance else frozenset({instance})
         known = found.get(pid)
         if known is not None:
             # Outside the host's PID namespace, drivers may list a process once per client, each with the memory of all

@@ -130,13 +130,12 @@ class ProcessVitalsReader:
         return found
 
     def _note_waits(self, folder: str, pid: int, stat: ProcessStat, known: _Known, at: Moment) -> None:
-        waiting = {pid} if stat.state == UNINTERRUPTIBLE else set()
-        others = set(known.waits) - {pid}
+        threads = set(known.waits)
         if at.monotonic - known.looked_at >= _LOOK_SECONDS:
             known.looked_at = at.monotonic
-            others |= set(thread_numbers(folder)[:_MOST_THREADS]) - {pid}
-        stats = ((thread, read_process_stat(f"{folder}/task/{thread}")) for thread in others)
-        waiting |= {thread for thread, each in stats if each is not None and each.state == UNINTERRUPTIBLE}
+            threads |= set(thread_numbers(folder)[:_MOST_THREADS])
+        stats = {thread: read_process_stat(f"{folder}/task/{thread}") for thread in threads - {pid}} | {pid: stat}
+        waiting = [thread for thread, each in stats.items() if each is not None and each.state == UNINTERRUPTIBLE]
         waits: dict[int, _Wait] = {}
         for thread in sorted(waiting, key=lambda each: (each not in known.waits, each))[:_MOST_HANGING]:
             switches = _switches(folder, thread)
