@@ -91,7 +91,6 @@ class _Known:
     started: int
     looked_at: float
     waits: dict[int, _Wait]
-    cpu_ticks: int = 0
 
 
 class ProcessVitalsReader:
@@ -119,9 +118,8 @@ class ProcessVitalsReader:
                 known = _Known(stat.started_ticks, at.monotonic, {})
             self._known[pid] = known
             self._note_waits(f"{procfs}/{pid}", pid, stat, known, at)
-            known.cpu_ticks = max(known.cpu_ticks, stat.ticks)
             found[pid] = ProcessVitals(
-                cpu_seconds=known.cpu_ticks / hertz,
+                cpu_seconds=stat.ticks / hertz,
                 resident_bytes=stat.resident_pages * os.sysconf("SC_PAGESIZE"),
                 threads=stat.threads,
                 started_at=None if self._boot_at is None else self._boot_at + stat.started_ticks / hertz,
