@@ -113,9 +113,10 @@ def sample_for(
             line.show(progress(done))
 
 
-def _rounds(
-    sampler: Sampler, clock: SteppedClock, interval_seconds: float, published: Callable[[], None]
-) -> Generator[float, None, None]:
+_Seconds = Generator[float, None, None]
+
+
+def _rounds(sampler: Sampler, clock: SteppedClock, interval_seconds: float, published: Callable[[], None]) -> _Seconds:
     """Yield the seconds since the start after each publication."""
     began_at = clock.now().monotonic
     try:
@@ -129,9 +130,7 @@ def _rounds(
         sampler.close(lambda condition: condition())
 
 
-def _in_real_time(
-    sampler: Sampler, runner: Runner, published: Callable[[], None], ended: threading.Event
-) -> Generator[float, None, None]:
+def _in_real_time(sampler: Sampler, runner: Runner, published: Callable[[], None], ended: threading.Event) -> _Seconds:
     """Yield the seconds since the start whenever a progress line is due."""
     runner.start(sampler, published, lambda _cause: ended.set())
     began_at = time.monotonic()
@@ -158,8 +157,7 @@ class _Measurement:
     def note(self, sampler: Sampler) -> bool:
         self._now = self._clock.now()
         now, presence = self._now.monotonic, sampler.presence
-        known = presence is not None and presence.driver_up is not None
-        self.driver_error = presence.driver_error if presence is not None and known else "no_answer"
+        self.driver_error = "no_answer" if presence is None or presence.driver_up is None else presence.driver_error
         if self._began_at is None:
             if now < self._patient_until and sampler.waiting_for() is not None:
                 return False

@@ -372,18 +372,9 @@ def _refined(client: PrometheusClient, selection: Selection, run: Run, asked_at:
 def _siblings(wanted: Wanted, run: Run, seen: Iterable[Series], slack_seconds: float) -> int:
     if run.key.kind is not Kind.POD or run.pods != {wanted.name}:
         return 0
-    workload = workload_of(wanted.name)
-    place = (run.key.cluster, run.key.namespace)
-    return len(
-        {
-            each.labels["workload_pod"]
-            for each in seen
-            if (each.labels["cluster"], each.labels["workload_namespace"]) == place
-            and workload_of(each.labels["workload_pod"]) == workload
-            and any(run.ran_at(at, slack_seconds) for at, _ in each.samples)
-        }
-        - {wanted.name}
-    )
+    workload = run.key._replace(name=workload_of(wanted.name))
+    at_the_time = (each for each in seen if any(run.ran_at(at, slack_seconds) for at, _ in each.samples))
+    return len({each.labels["workload_pod"] for each in at_the_time if _owner(each) == workload} - {wanted.name})
 
 
 def _unknown(client: PrometheusClient, selection: Selection, wanted: Wanted, at: float) -> PrometheusUnavailable:

@@ -171,8 +171,7 @@ def _gpus(window: Window, facts: Facts) -> Iterator[JobGpu]:
 
 
 def _findings(window: Window, facts: Facts, gpus: Iterable[JobGpu]) -> Iterator[JobFinding]:
-    found = {finding_key(each): each.value for each in facts["found"]}
-    lost = {finding_key(each): each.value for each in facts["lost"]}
+    found, lost = ({finding_key(each): each.value for each in facts[name]} for name in ("found", "lost"))
     values = {(*gpu_key(each), each.labels["code"]): each.value for each in facts["values"]}
     left: defaultdict[HostKey, float] = defaultdict(float)
     for one in gpus:
