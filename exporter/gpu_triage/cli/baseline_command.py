@@ -11,8 +11,8 @@ from typing import Final
 
 import click
 
-from gpu_triage.cli.machines import kept_apart, live_host, stepped_host
-from gpu_triage.cli.measure import measure, sample_for
+from gpu_triage.cli.machines import kept_apart, live_host
+from gpu_triage.cli.measure import measure_configured, sample_for
 from gpu_triage.cli.one_shot import duration_option, format_option, host_options
 from gpu_triage.documents import packaged_toml, printable
 from gpu_triage.errors import BaselineError
@@ -163,9 +163,7 @@ def _observe_complete(config: Config, within_seconds: float) -> host_facts.HostF
 
 
 def _refuse_findings(config: Config) -> None:
-    with ExitStack() as stack:
-        host = stepped_host(config, stack)
-        report = measure(host.machine, host.config, _CHECK_SECONDS).report
+    report = measure_configured(config, _CHECK_SECONDS).report
     # Includes pending ones: a short measurement confirms few, and a baseline is kept for years.
     critical = "; ".join(
         f"{each.check.code} {each.subject}, {each.measured}{(follows := life_cycle(each)) and f' ({follows})'}"

@@ -69,6 +69,15 @@ def measure(machine: Machine, config: Config, seconds: float, patience_seconds: 
     return judge.judge(host, measurement.driver_error)
 
 
+def measure_configured(
+    config: Config, seconds: float, patience_seconds: float = 30.0, last_seconds: float = 0.0
+) -> Judgment:
+    """Like `measure`, for the host that a configuration names; for `last_seconds` see `stepped_host`."""
+    with ExitStack() as stack:
+        host = stepped_host(config, stack, last_seconds)
+        return measure(host.machine, host.config, seconds, patience_seconds)
+
+
 def _links_seen_by_the_exporter(machine: Machine, config: Config) -> tuple[WidestLink, ...]:
     """Links of this boot in the exporter's state, if readable: a short look cannot know that one had more lanes."""
     with suppress(StateError):

@@ -86,16 +86,15 @@ class _Wait(NamedTuple):
 
 @dataclass(slots=True)
 class _Known:
-    """A process seen before; the start time distinguishes it from a later one with the same PID."""
+    """A process seen before."""
 
-    started: int
     looked_at: float
     waits: dict[int, _Wait]
 
 
 class ProcessVitalsReader:
     def __init__(self) -> None:
-        self._known: dict[int, _Known] = {}
+        self._known: dict[tuple[int, int], _Known] = {}  # by PID and start, which tells it from a later one
         self._boot_at: float | None = None
         self._walls = WallTimes()
 
@@ -113,10 +112,8 @@ class ProcessVitalsReader:
         for pid, stat in stats.items():
             if stat is None:
                 continue
-            known = before.get(pid)
-            if known is None or known.started != stat.started_ticks:
-                known = _Known(stat.started_ticks, at.monotonic, {})
-            self._known[pid] = known
+            process = pid, stat.started_ticks
+            self._known[process] = known = before.get(process) or _Known(at.monotonic, {})
             self._note_waits(f"{procfs}/{pid}", pid, stat, known, at)
             found[pid] = ProcessVitals(
                 cpu_seconds=stat.ticks / hertz,
