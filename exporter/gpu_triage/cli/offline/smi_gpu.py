@@ -20,7 +20,6 @@ from gpu_triage.machine import Holder
 from gpu_triage.read.gpu import activity, device_memory, ecc, fabric, identity, modes, pcie, power, throttle
 from gpu_triage.read.metrics.contract import known
 from gpu_triage.read.processes.facts import Owner, ProcessFacts
-from gpu_triage.read.processes.locality import Locality
 from gpu_triage.read.processes.on_gpu import ProcessesReading, ProcessReading
 
 _WORDS: Final = smi_facts.WORDS
@@ -473,6 +472,5 @@ def _process(process: RawProcess, kind: str, *, with_names: bool) -> ProcessRead
         memory_bytes=smi_facts.number(process.memory, BYTES),
         sm_utilization_ratio=smi_facts.number(process.sm, RATIO),
         facts=facts,
-        locality=Locality.UNKNOWN,
         workload=Holder(),
     )

@@ -4,10 +4,9 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 from gpu_triage.driver.kernel.files import parse_count, parse_file
 from gpu_triage.driver.kernel.numa import near_nodes, read_distances, read_numa_nodes
@@ -21,12 +20,12 @@ from gpu_triage.read.processes.facts import ProcessFacts, driver_pids
 from gpu_triage.read.processes.listing import list_processes
 
 
-class Locality(Enum):
-    LOCAL = "every allowed CPU is on the GPU's NUMA node, or on one about as near"
-    REMOTE = "every allowed CPU is on a node that is clearly farther"
-    SPANNING = "some allowed CPUs are near, some are not"
-    UNPINNED = "every CPU of the host is allowed"
-    UNKNOWN = "the GPU's node or the process's CPUs are not known, or all nodes of the host are about as near"
+class Placement(NamedTuple):
+    """Where a process may run, seen from its GPU. By default it is unknown, or all nodes are about as near."""
+
+    local: float | None = None  # 1 on the GPU's NUMA node or one about as near, 0 on clearly farther ones; None on both
+    distance: int | None = None  # if it is not local and that is known
+    unpinned: bool = False  # on every CPU of the host
 
 
 class GpuLocality:
@@ -40,19 +39,14 @@ class GpuLocality:
         self._all_cpus = frozenset().union(*self._nodes.values())
         self.can_tell = bool(self._local_cpus) and self._local_cpus != self._all_cpus
 
-    def of(self, facts: ProcessFacts | None) -> tuple[Locality, int | None]:
-        """Classify where a process may run, with the NUMA distance to it if it is remote and that is known."""
+    def of(self, facts: ProcessFacts | None) -> Placement:
         allowed = ((facts and facts.allowed_cpus) or frozenset()) & self._all_cpus
         if not self.can_tell or not allowed:
-            return Locality.UNKNOWN, None
-        if allowed == self._all_cpus:
-            return Locality.UNPINNED, None
+            return Placement()
         if allowed & self._local_cpus:
-            return Locality.LOCAL if allowed <= self._local_cpus else Locality.SPANNING, None
+            return Placement(1.0 if allowed <= self._local_cpus else None, unpinned=allowed == self._all_cpus)
         reached = (node for node, cpus in self._nodes.items() if cpus & allowed)
-        return Locality.REMOTE, min(
-            (self._distances[node] for node in reached if node in self._distances), default=None
-        )
+        return Placement(0.0, min((self._distances[node] for node in reached if node in self._distances), default=None))
 
 
 def _near_nodes(gpu: GpuRound) -> tuple[Mapping[int, frozenset[int]], Mapping[int, int], frozenset[int]]:

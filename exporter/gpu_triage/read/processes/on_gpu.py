@@ -26,7 +26,7 @@ from gpu_triage.read.processes.facts import (
     sees_every_process,
 )
 from gpu_triage.read.processes.listing import BOTH, KINDS, list_processes
-from gpu_triage.read.processes.locality import GpuLocality, Locality
+from gpu_triage.read.processes.locality import GpuLocality
 from gpu_triage.read.processes.pods import WorkloadFinder
 from gpu_triage.read.processes.threads import IoReader, IoReading, ThreadsReader, ThreadsReading
 from gpu_triage.read.processes.vitals import ProcessVitals, ProcessVitalsReader
@@ -126,10 +126,11 @@ class ProcessReading:
     memory_bytes: Annotated[float | None, GPU_PROCESS_MEMORY_BYTES]
     sm_utilization_ratio: Annotated[float | None, GPU_PROCESS_SM_UTILIZATION_RATIO]
     facts: ProcessFacts | None
-    locality: Locality
     workload: Holder  # its pod and container
     vitals: ProcessVitals | None = None
     numa_distance: Annotated[int | None, GPU_PROCESS_NUMA_DISTANCE] = None
+    numa_local: Annotated[float | None, GPU_PROCESS_NUMA_LOCAL] = None
+    unpinned: bool = False  # whether it may run on every CPU of a host with near and far NUMA nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,13 +183,14 @@ class ProcessesReader:
                 memory_bytes=process.memory_bytes if pids.memory else None,
                 sm_utilization_ratio=None if utilization is None else utilization.get(process.pid, 0.0),
                 facts=facts.get(process.pid),
-                locality=locality,
                 workload=workloads.workload(process, facts.get(process.pid)),
                 vitals=vitals.get(process.pid),
-                numa_distance=distance,
+                numa_distance=placement.distance,
+                numa_local=placement.local,
+                unpinned=placement.unpinned,
             )
             for process in shown
-            for locality, distance in [numa.of(facts.get(process.pid))]
+            for placement in [numa.of(facts.get(process.pid))]
         )
         return ProcessesReading(
             counts=listed.counts,
@@ -218,9 +220,6 @@ class ProcessesReader:
         return latest
 
 
-_LOCAL = {Locality.LOCAL: 1.0, Locality.REMOTE: 0.0}
-
-
 def render(reading: ProcessesReading, gpu: GpuLabels) -> Iterator[Sample]:
     yield from samples(reading, gpu)
     for process in reading.processes:
@@ -232,17 +231,15 @@ def render(reading: ProcessesReading, gpu: GpuLabels) -> Iterator[Sample]:
     for cgroup in reading.cgroups:
         yield from samples(cgroup, (*gpu, cgroup.path))
     if reading.locality_known and "compute" in reading.counts:
-        compute = [process.locality for process in reading.processes if process.is_compute]
-        yield GPU_NUMA_MISMATCHED_PROCESSES.sample(compute.count(Locality.REMOTE), *gpu)
-        yield GPU_NUMA_UNPINNED_PROCESSES.sample(compute.count(Locality.UNPINNED), *gpu)
+        compute = [process for process in reading.processes if process.is_compute]
+        yield GPU_NUMA_MISMATCHED_PROCESSES.sample(sum(process.numa_local == 0 for process in compute), *gpu)
+        yield GPU_NUMA_UNPINNED_PROCESSES.sample(sum(process.unpinned for process in compute), *gpu)
 
 
 def _render_process(process: ProcessReading, gpu: GpuLabels) -> Iterator[Sample]:
     facts = process.facts or NO_FACTS
     labels = (*gpu, str(process.pid), facts.name)
     yield from samples(process, labels)
-    if process.locality in _LOCAL:
-        yield GPU_PROCESS_NUMA_LOCAL.sample(_LOCAL[process.locality], *labels)
     yield from samples(process.vitals, labels)
     if process.facts and process.is_compute:
         yield GPU_PROCESS_WAITS_FOR.sample(facts.waits_for, *labels)
