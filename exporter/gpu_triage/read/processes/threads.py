@@ -266,9 +266,8 @@ class IoReader:
             self._known = {}
         if not self._known:
             return None
-        for name in (name for names in _LAYERS.values() for name in names):
-            before = sum(counts[name] for counts in known.values())
-            now = sum(counts[name] for pid, counts in self._known.items() if pid in known)
-            self._bytes[name] += max(0, now - before)
+        before = sum(known.values(), Counter[str]())
+        now = sum((counts for pid, counts in self._known.items() if pid in known), Counter[str]())
+        self._bytes += now - before  # of a Counter, without what would be negative
         written, read = ({layer: self._bytes[names[way]] for layer, names in _LAYERS.items()} for way in (0, 1))
         return IoReading(written, read)
