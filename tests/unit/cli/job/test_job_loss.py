@@ -92,6 +92,9 @@ def test_the_owner_of_a_job_that_hangs_is_not_told_to_free_a_gpu() -> None:
     for place in (("a", 0), ("a", 1), ("b", 0), ("b", 1)):
         job.gpu(*place, classes={"hung": 0.8, "compute": 0.2})
     assert advice(job.made()).code == "work.hung"
+    for pace, code in ((0.0, ""), (0.7, "work.allocated_idle")):
+        job = slow(pace).finding("work.allocated_idle", "warning", "a", 0)
+        assert advice(job.made()).code == code
 
 
 def hangs(*odd: tuple[int, float]) -> Job:
