@@ -245,21 +245,22 @@ class SeenFinding:
     def rank(self) -> int:
         return _RANKS.get(self.urgency, 0)
 
-    def document(self) -> dict[str, str | None]:
-        """As JSON, without its host."""
-        return {
-            "severity": self.urgency,
-            "confirmed_severity": self.severity,
-            "state": self.state.text,
-            "code": self.code,
-            "action": self.action,
-            "gpu": self.gpu or None,
-            "uuid": self.uuid or None,
-        }
-
     def order(self) -> tuple[object, ...]:
         """Sort key: the most urgent first."""
         return -self.rank, self.pending, self.code, self.host, index_order(self.gpu), self.uuid
+
+
+def finding_json(finding: SeenFinding) -> dict[str, str | None]:
+    """A finding as JSON, without its host."""
+    return {
+        "severity": finding.urgency,
+        "confirmed_severity": finding.severity,
+        "state": finding.state.text,
+        "code": finding.code,
+        "action": finding.action,
+        "gpu": finding.gpu or None,
+        "uuid": finding.uuid or None,
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from gpu_triage.cli.fleet.fleet_text import COLOR_OF
-from gpu_triage.cli.fleet.fleet_view import HostKey
+from gpu_triage.cli.fleet.fleet_view import HostKey, finding_json
 from gpu_triage.cli.fleet.review_page import standalone_page
 from gpu_triage.cli.job.advice import Advice, Comparison, Standing
 from gpu_triage.cli.job.job_facts import Pace
@@ -375,8 +375,9 @@ def _pace_json(pace: Pace | None) -> dict[str, Any] | None:
         "best_over_seconds": pace.stretch_seconds,
         "stopped_seconds": pace.stopped_seconds,
         "ranks": [
-            {**host._asdict(), "job_name": name, "rank": rank or None, "per_second": per_second, "last_step": moved}
-            for host, name, rank, per_second, moved in pace.ranks
+            {**each.host._asdict(), "job_name": each.job_name, "rank": each.rank or None}
+            | {"per_second": each.per_second, "last_step": each.moved}
+            for each in pace.ranks
         ],
     }
 
@@ -384,7 +385,7 @@ def _pace_json(pace: Pace | None) -> dict[str, Any] | None:
 def _finding_json(finding: JobFinding) -> dict[str, Any]:
     return {
         **finding.host._asdict(),
-        **finding.document(),
+        **finding_json(finding),
         "value": finding.value,
         "first": round(finding.first, 3),
         "last": round(finding.last, 3),
