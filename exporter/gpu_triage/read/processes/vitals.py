@@ -94,7 +94,7 @@ class _Known:
 
 class ProcessVitalsReader:
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int], _Known] = {}  # by PID and start, which tells it from a later one
+        self._known: dict[tuple[int, int], _Known] = {}  # by PID and start: a later one has another
         self._boot_at: float | None = None
         self._walls = WallTimes()
 
