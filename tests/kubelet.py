@@ -39,7 +39,6 @@ _MESSAGES: dict[str, tuple[tuple[str, int, str], ...]] = {
 class Claim(NamedTuple):
     driver: str
     device: str
-    cdi: str
 
 
 class Held(NamedTuple):
@@ -67,7 +66,7 @@ def response(*held: Held) -> bytes:
             resource = claimed.claim_resources.add(
                 driver_name=claim.driver, pool_name="node-7", device_name=claim.device
             )
-            resource.cdi_devices.add(name=claim.cdi)
+            resource.cdi_devices.add(name=f"k8s.{claim.driver}/device={claim.device}")
     encoded: bytes = listed.SerializeToString()
     return encoded
 

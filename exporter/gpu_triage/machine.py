@@ -107,34 +107,23 @@ class Holder(NamedTuple):
     account: str = ""
 
 
-class Scheduler(Protocol):
-    """Which container or job holds which GPU, as the kubelet responds, or as files of Slurm's prolog have it."""
+class HolderSource(Protocol):
+    """Which container or job holds which GPU, or has which container ID: the kubelet, its links to logs, Slurm's files.
 
-    def refresh(self, at: Moment, booted_at: float | None) -> tuple[str, ...]:
+    Devices are UUIDs of GPUs and MIG devices, names from `dra_name`, `index_name` and `minor_name`, or container IDs.
+    """
+
+    def refresh(self, at: Moment) -> tuple[str, ...]:
         """Query it, which blocks up to a deadline; return the names of the problems found.
 
-        What was written before `booted_at`, in Unix seconds, was ended by the reboot; None if unknown. Raises
-        HostReadFailed without a valid response.
+        Raises HostReadFailed without a valid response.
         """
 
     def holders(self, devices: Collection[str], at: Moment) -> frozenset[Holder]:
-        """Holders of any of these devices, from cached data; empty if that is too old.
-
-        Devices are UUIDs of GPUs and MIG devices, and names from `dra_name`, `index_name` and `minor_name`.
-        """
+        """Holders of any of these devices, from cached data; empty if that is too old."""
 
     def known(self, at: Moment) -> bool:
         """Whether there is recent data, so that a device without a holder is known to be free."""
-
-
-class ContainerNames(Protocol):
-    """Containers by id, from the names of the symlinks to their logs."""
-
-    def refresh(self) -> tuple[str, ...]:
-        """Reread the folder; return the names of the problems found. Raises HostReadFailed if it can't be listed."""
-
-    def workload(self, container_id: str) -> Holder | None:
-        """The container with this id, from cached data; None if unknown."""
 
 
 def dra_name(minor_number: int) -> str:
@@ -162,9 +151,9 @@ class Machine:
     kmsg: Path | None  # the kernel log device (``/dev/kmsg``); None if it must not be read
     clock: Clock  # source of time
     hotplug: bool = False  # whether the kernel's device events apply to this machine (only with a real ``/sys``)
-    pods: Scheduler | None = None  # which Kubernetes containers hold GPUs; None if no kubelet is configured
-    containers: ContainerNames | None = None  # Kubernetes containers by id; None if not configured
-    slurm: Scheduler | None = None  # which Slurm jobs hold GPUs; None if no folder of job files is configured
+    pods: HolderSource | None = None  # which Kubernetes containers hold GPUs; None if no kubelet is configured
+    containers: HolderSource | None = None  # Kubernetes containers by id; None if not configured
+    slurm: HolderSource | None = None  # which Slurm jobs hold GPUs; None if no folder of job files is configured
     gpus_given: int | None = None  # how many of the host's GPUs this process may use; None if all, or if unknown
     # detects GPUs that this process's NVML session can't see; None if unavailable (a recording)
     probe: Probe | None = None

@@ -16,16 +16,16 @@ class SimulatedScheduler:
         self._host = host
         self._held = held
 
-    def refresh(self, at: Moment, booted_at: float | None) -> tuple[str, ...]:  # noqa: ARG002 - Scheduler
+    def refresh(self, at: Moment) -> tuple[str, ...]:  # noqa: ARG002 - HolderSource
         return ()
 
-    def holders(self, devices: Collection[str], at: Moment) -> frozenset[Holder]:  # noqa: ARG002 - Scheduler
+    def holders(self, devices: Collection[str], at: Moment) -> frozenset[Holder]:  # noqa: ARG002 - HolderSource
         seconds = self._host.seconds()
         return frozenset(
             holder for device, allocation, holder in self._held if device in devices and allocation.active(seconds)
         )
 
-    def known(self, at: Moment) -> bool:  # noqa: ARG002 - Scheduler
+    def known(self, at: Moment) -> bool:  # noqa: ARG002 - HolderSource
         return True
 
 

@@ -34,8 +34,8 @@ def run(repository: Path, which: str, folder: Path, variables: dict[str, str]) -
 
 def test_the_exporter_reads_what_the_prolog_writes_until_the_epilog(repository: Path, folder: Path) -> None:
     assert run(repository, "prolog", folder, JOB) == ""
-    jobs = JobDirectory(folder, INDEX, 15.0)
-    assert jobs.refresh(NOW, None) == ()
+    jobs = JobDirectory(folder, INDEX, 15.0, folder)
+    assert jobs.refresh(NOW) == ()
     alice = Holder(slurm_job_id="4242", user="alice", account="physics")
     assert [jobs.holders({index_name(gpu)}, NOW) for gpu in (0, 1, 3)] == [{alice}, frozenset(), {alice}]
     assert run(repository, "epilog", folder, JOB) == ""
@@ -58,8 +58,8 @@ def test_a_long_name_leaves_room_for_the_rest(repository: Path, folder: Path) ->
     devices = ",".join(f"MIG-{number:08x}-42e4-5de3-91c7-45d71c87eb3f" for number in range(16 * 7))
     long = {"SLURM_JOB_USER": "u" * 100_000, "SLURM_JOB_ACCOUNT": "a" * 100_000, "CUDA_VISIBLE_DEVICES": devices}
     run(repository, "prolog", folder, JOB | long)
-    jobs = JobDirectory(folder, INDEX, 15.0)
-    assert jobs.refresh(NOW, None) == ()
+    jobs = JobDirectory(folder, INDEX, 15.0, folder)
+    assert jobs.refresh(NOW) == ()
     for device in devices.split(","):
         assert jobs.holders({device}, NOW) == {Holder(slurm_job_id="4242", user="u" * 64, account="a" * 64)}
 

@@ -49,7 +49,6 @@ SUBJECTS: tuple[tuple[str, str, tuple[str, ...], frozenset[str]], ...] = (
     ("`/proc/modules`", "proc/modules", ("modules",), _HOST),
     ("`/proc/PID/stat`", "proc/[0-9]*/stat", ("processes",), _GPUS),
     ("`/proc/PID/status`", "proc/[0-9]*/status", ("processes",), _GPUS),
-    ("`/proc/PID/comm`", "proc/[0-9]*/comm", ("processes",), _GPUS),
     ("`/proc/PID/cgroup`", "proc/[0-9]*/cgroup", ("processes",), _GPUS),
     ("`cpulist` of the NUMA nodes", "sys/devices/system/node/node*/cpulist", _NODES, _GPUS | _HOST),
     ("`numa_node` of the PCI devices", "sys/devices/**/numa_node", ("topology", "host_network"), _GPUS | _HOST),

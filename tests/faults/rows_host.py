@@ -58,7 +58,6 @@ def _of_a_process(fault: str, damage: files.Damage) -> Row:
 
 def another_process(path: Path) -> None:
     path.mkdir()
-    (path / "comm").write_text("nvtop\n")
     (path / "stat").write_text(f"{path.name} (nvtop) S 1 {' '.join(['0'] * 17)} 99999999 0 0\n")
     (path / "status").write_text("Name:\tnvtop\nUid:\t1001\t1001\t1001\t1001\nCpus_allowed_list:\t0-7\n")
     (path / "cgroup").write_text("0::/user.slice/user-1001.slice/session-7.scope\n")

@@ -1,7 +1,6 @@
 """``gpu-triage baseline``: record the state of this host, show what has changed since, and accept a change."""
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,8 +10,8 @@ from typing import Final
 
 import click
 
-from gpu_triage.cli.machines import kept_apart, live_host, stepped_host
-from gpu_triage.cli.measure import measure, sample_for
+from gpu_triage.cli.machines import kept_apart, live_host
+from gpu_triage.cli.measure import measure_configured, sample_for
 from gpu_triage.cli.one_shot import duration_option, format_option, host_options
 from gpu_triage.documents import packaged_toml, printable
 from gpu_triage.errors import BaselineError
@@ -25,7 +24,6 @@ from gpu_triage.options.options_command import OptionsCommand
 from gpu_triage.options.values import OneOf, duration
 from gpu_triage.read.baseline import host_facts
 from gpu_triage.read.baseline.differences import ACCEPTABLE, BOARD, Comparison, accepted, changes
-from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.sampler.state_directory import BASELINE, StateDirectory
 
@@ -89,8 +87,6 @@ def diff(*, config: Config, file: Path, form: str, within: float) -> int:
     """
     recorded = host_facts.read_baseline(file)
     facts, lacks = _observe(config, within, well=False)
-    if facts.host.gpu_count is None:
-        raise BaselineError(f"nothing to compare: this host lacks {lacks}; see gpu-triage check")
     found = changes(recorded.facts, facts)
     as_text = "\n".join(map(printable, _lines(recorded, lacks, found)))
     click.echo(_as_json(recorded, lacks, found) if form == "json" else as_text)
@@ -147,9 +143,7 @@ def accept(*, config: Config, file: Path | None, fields: tuple[str, ...], despit
 
 
 def _refuse_findings(config: Config) -> None:
-    with ExitStack() as stack:
-        host = stepped_host(config, stack)
-        report = measure(host.machine, host.config, _CHECK_SECONDS).report
+    report = measure_configured(config, _CHECK_SECONDS).report
     # Includes pending ones: a short measurement confirms few, and a baseline is kept for years.
     critical = "; ".join(
         f"{each.check.code} {each.subject}, {each.measured}{(follows := life_cycle(each)) and f' ({follows})'}"
@@ -175,27 +169,25 @@ def _observe(config: Config, within_seconds: float, *, well: bool) -> tuple[host
         sample_deadline_seconds=config.sample_deadline_seconds,
         collectors={"xid": False},
     )
+    facts: host_facts.HostFacts | None = None
     lacks: str | None = "the first answer of the driver"
-    ended = threading.Event()
     with ExitStack() as stack:
         machine = live_host(config, stack).machine
-        runner = Runner(machine.clock, quick.sample_fast_seconds)
-        sampler = Sampler(machine, quick, runner.lane, host_facts.GPU_SOURCES, host_facts.HOST_SOURCES)
-        facts = sampler.view.facts(machine.clock.now().wall)
 
-        def look() -> None:
+        def look(sampler: Sampler) -> bool:
             nonlocal facts, lacks
-            if not ended.is_set():
-                facts, lacks = sampler.view.facts(machine.clock.now().wall), sampler.view.limitations(well=well)
-                if lacks is None:
-                    ended.set()
+            facts, lacks = sampler.view.facts(machine.clock.now().wall), sampler.view.limitations(well=well)
+            return lacks is None
 
         def progress(done: float) -> str:
             return f"reading the host, {done:.0f} of {within_seconds:.0f} s; missing: {lacks}"
 
-        sample_for(within_seconds, runner, sampler, look, ended, progress=progress)
+        sources = host_facts.GPU_SOURCES, host_facts.HOST_SOURCES
+        sample_for(within_seconds, machine, quick, progress, look, collectors=sources)
     if well and lacks is not None:
         raise BaselineError(f"no baseline of a host that lacks {lacks}; fix that first, then record it")
+    if facts is None or facts.host.gpu_count is None:
+        raise BaselineError(f"nothing to compare: this host lacks {lacks}; see gpu-triage check")
     return facts, lacks
 
 

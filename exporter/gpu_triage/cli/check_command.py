@@ -1,13 +1,12 @@
 """The command `gpu-triage check`: its options and exit code."""
 
-from contextlib import ExitStack
 from functools import partial
 
 import click
 
 from gpu_triage.cli import one_shot
-from gpu_triage.cli.machines import is_made_up, stepped_host
-from gpu_triage.cli.measure import MEASURE, applies, judge_recording, measure
+from gpu_triage.cli.machines import is_made_up
+from gpu_triage.cli.measure import MEASURE, applies, judge_recording, measure_configured
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.report.machine_readable import render_json, render_lines
@@ -96,9 +95,7 @@ def check_command(
     elif config.replay is not None and not one_shot.given("seconds"):
         report = judge_recording(config)
     else:
-        with ExitStack() as stack:
-            host = stepped_host(config, stack, last_seconds=seconds)
-            report = measure(host.machine, host.config, seconds, patience).report
+        report = measure_configured(config, seconds, patience, last_seconds=seconds).report
     if form == "text":
         one_shot.echo_text(partial(render_text, report))
     else:

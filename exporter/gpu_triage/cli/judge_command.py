@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 import click
@@ -22,17 +21,14 @@ from gpu_triage.judge.findings.settings import Change, JudgeSettings, judge_sett
 from gpu_triage.judge.host_judge import DaemonJudge
 from gpu_triage.judge.report.machine_readable import changed_setting
 from gpu_triage.log import configure
-from gpu_triage.machine import Machine, Moment, SteppedClock
+from gpu_triage.machine import Machine, Moment
 from gpu_triage.options.config import JUDGE_SETTING, Config, JudgeOption
 from gpu_triage.options.option import Option
 from gpu_triage.options.options_command import OptionsCommand
 from gpu_triage.options.values import duration
 from gpu_triage.read.metrics.metric import Sample
-from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.record.bundle import read_recording
-from gpu_triage.sampler.lanes import InlineLane
 from gpu_triage.sampler.outcomes import OutcomeStore
-from gpu_triage.sampler.sampler import Sampler
 
 _SECTIONS: Final = frozenset({"Expectations", "Simulation", "Configuration file"})
 _SIMULATED_SECONDS: Final = 3600.0
@@ -202,13 +198,10 @@ def _timelines(
     machine: Machine, config: Config, seconds: float, settings: Mapping[str, JudgeSettings]
 ) -> list[FindingTimeline]:
     """What judges with these settings find on a machine that is sampled once for all of them, at full speed."""
-    clock = machine.clock
-    assert isinstance(clock, SteppedClock)  # noqa: S101 - the caller chose it
     judges = {name: _WatchedJudge(config, each) for name, each in settings.items()}
     first, *others = judges.values()
     first.beside = others
-    sampler = Sampler(machine, config, partial(InlineLane, clock), GPU_COLLECTORS, HOST_COLLECTORS, judge=first)
-    play(sampler, clock, config, seconds)
+    play(machine, config, first, seconds)
     seen = {key: finding for judge in reversed(judges.values()) for key, finding in judge.seen.items()}
     found = [
         FindingTimeline(finding, {name: judge.periods.get(key, []) for name, judge in judges.items()})

@@ -88,7 +88,7 @@ def _with_jobs(machine: Machine, config: Config) -> Machine:
     if (jobs := config.slurm_jobs_directory) is None:
         return machine
     fresh_for = config.stale_after * config.sample_medium_seconds
-    return replace(machine, slurm=JobDirectory(jobs, config.slurm_gpu_numbers, fresh_for))
+    return replace(machine, slurm=JobDirectory(jobs, config.slurm_gpu_numbers, fresh_for, machine.procfs))
 
 
 def is_made_up(config: Config) -> bool:

@@ -1,10 +1,11 @@
 """Measures a host once: runs the daemon's sampler for some seconds, then has the judge interpret the result."""
 
+import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Generator, Iterable
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -24,6 +25,7 @@ from gpu_triage.options.config import Config
 from gpu_triage.options.option import Option
 from gpu_triage.options.progress import ProgressLine
 from gpu_triage.options.values import duration
+from gpu_triage.read.metrics.contract import AnyGpuCollector, AnyHostCollector
 from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.sampler.lanes import InlineLane
 from gpu_triage.sampler.runner import Runner
@@ -59,9 +61,21 @@ def measure(machine: Machine, config: Config, seconds: float, patience_seconds: 
     fast = min(config.sample_fast_seconds, seconds / _ROUNDS)
     medium = max(fast, min(config.sample_medium_seconds, seconds / _ROUNDS))
     config = replace(config, sample_fast_seconds=fast, sample_medium_seconds=medium)
-    host, error = _run(machine, config, seconds, patience_seconds).evidence()
+    measurement = _Measurement(machine.clock, seconds, patience_seconds)
+    most_seconds = patience_seconds + seconds + _GRACE_SECONDS
+    sample_for(most_seconds, machine, config, measurement.progress, measurement.note)
+    host = measurement.evidence()
     host.memory.widest.see(_links_seen_by_the_exporter(machine, config))
-    return judge.judge(host, error)
+    return judge.judge(host, measurement.driver_error)
+
+
+def measure_configured(
+    config: Config, seconds: float, patience_seconds: float = 30.0, last_seconds: float = 0.0
+) -> Judgment:
+    """Like `measure`, for the host that a configuration names; for `last_seconds` see `stepped_host`."""
+    with ExitStack() as stack:
+        host = stepped_host(config, stack, last_seconds)
+        return measure(host.machine, host.config, seconds, patience_seconds)
 
 
 def _links_seen_by_the_exporter(machine: Machine, config: Config) -> tuple[WidestLink, ...]:
@@ -76,87 +90,100 @@ def _links_seen_by_the_exporter(machine: Machine, config: Config) -> tuple[Wides
 
 def sample_for(
     seconds: float,
-    runner: Runner,
-    sampler: Sampler,
-    note: Callable[[], None],
-    ended: threading.Event,
-    *,
+    machine: Machine,
+    config: Config,
     progress: Callable[[float], str],
+    note: Callable[[Sampler], bool] = lambda _sampler: False,
+    *,
+    judge: DaemonJudge | None = None,
+    collectors: tuple[Iterable[AnyGpuCollector], Iterable[AnyHostCollector]] = (GPU_COLLECTORS, HOST_COLLECTORS),
 ) -> None:
-    """Sample for some seconds in real time, or until `ended`; `note` is called after each publication."""
-    runner.start(sampler, note, lambda _cause: ended.set())
-    ends_at = time.monotonic() + seconds
-    with ProgressLine() as line:
-        try:
-            while (left := ends_at - time.monotonic()) > 0 and not ended.wait(min(left, _PROGRESS_SECONDS)):
-                line.show(progress(seconds - left))
-        finally:
-            runner.stop()
+    """Sample a machine for some seconds, at full speed on a stepped clock, with a progress line on a terminal.
+
+    `note` is called with the sampler after each publication, and ends it by returning True.
+    """
+    clock, interval_seconds, ended = machine.clock, config.sample_fast_seconds, threading.Event()
+    runner = Runner(clock, interval_seconds)
+    lane = partial(InlineLane, clock) if isinstance(clock, SteppedClock) else runner.lane
+    sampler = Sampler(machine, config, lane, *collectors, judge=judge)
+
+    def published() -> None:
+        if not ended.is_set() and note(sampler):
+            ended.set()
+
+    if isinstance(clock, SteppedClock):
+        rounds, last_seconds = _rounds(sampler, clock, interval_seconds, published), seconds - interval_seconds
+    else:
+        rounds, last_seconds = _in_real_time(sampler, runner, published, ended), seconds
+    with closing(rounds), ProgressLine() as line:
+        for done in rounds:
+            if ended.is_set() or done > last_seconds:
+                break
+            line.show(progress(done))
+
+
+_Seconds = Generator[float, None, None]
+
+
+def _rounds(sampler: Sampler, clock: SteppedClock, interval_seconds: float, published: Callable[[], None]) -> _Seconds:
+    """Yield the seconds since the start after each publication."""
+    began_at = clock.now().monotonic
+    try:
+        while True:
+            sampler.step()
+            sampler.publish()
+            published()
+            yield clock.now().monotonic - began_at
+            clock.advance(interval_seconds)
+    finally:
+        sampler.close(lambda condition: condition())
+
+
+def _in_real_time(sampler: Sampler, runner: Runner, published: Callable[[], None], ended: threading.Event) -> _Seconds:
+    """Yield the seconds since the start whenever a progress line is due."""
+    runner.start(sampler, published, lambda _cause: ended.set())
+    began_at = time.monotonic()
+    try:
+        while True:
+            yield time.monotonic() - began_at
+            ended.wait(_PROGRESS_SECONDS)
+    finally:
+        runner.stop()
 
 
 class _Measurement:
     """Follows a sampler from its first response to the end. `note` runs on the sampler's thread."""
 
-    def __init__(self, sampler: Sampler, clock: Clock, seconds: float, patience_seconds: float) -> None:
-        self.done = threading.Event()
-        self._measured_seconds = 0.0
-        self._sampler, self._clock, self._seconds = sampler, clock, seconds
+    def __init__(self, clock: Clock, seconds: float, patience_seconds: float) -> None:
+        self.driver_error: str | None = "no_answer"
+        self._clock, self._seconds = clock, seconds
         self._now = clock.now()
         self._patient_until = self._now.monotonic + patience_seconds
         self._began_at: float | None = None
-        self._noted_at: float | None = None
+        self._noted_at = -math.inf
         self._history = MetricHistory(seconds)
 
-    def note(self) -> None:
-        if self.done.is_set():
-            return
+    def note(self, sampler: Sampler) -> bool:
         self._now = self._clock.now()
-        now = self._now.monotonic
+        now, presence = self._now.monotonic, sampler.presence
+        self.driver_error = "no_answer" if presence is None or presence.driver_up is None else presence.driver_error
         if self._began_at is None:
-            if now < self._patient_until and self._sampler.waiting_for() is not None:
-                return
+            if now < self._patient_until and sampler.waiting_for() is not None:
+                return False
             self._began_at = now
-        self._measured_seconds = now - self._began_at
-        presence = self._sampler.presence
         answering = presence is not None and any(gpu.up for gpu in presence.gpus)  # of a driver that fails, one may
-        ends = self._measured_seconds >= self._seconds or (self._driver_error is not None and not answering)
-        if ends or self._noted_at is None or now - self._noted_at >= self._seconds / _MOST_ROUNDS:
-            self._history.note(self._sampler.store, self._now)
+        ends = now - self._began_at >= self._seconds or (self.driver_error is not None and not answering)
+        if ends or now - self._noted_at >= self._seconds / _MOST_ROUNDS:
+            self._history.note(sampler.store, self._now)
             self._noted_at = now
-        if ends:
-            self.done.set()
+        return ends
 
-    def evidence(self) -> tuple[HostEvidence, str | None]:
-        return self._history.evidence(self._now), self._driver_error
+    def evidence(self) -> HostEvidence:
+        return self._history.evidence(self._now)
 
-    @property
-    def progress(self) -> str:
-        return f"measuring, {int(self._measured_seconds)} of {self._seconds:.0f} s"
-
-    @property
-    def _driver_error(self) -> str | None:
-        presence = self._sampler.presence
-        return "no_answer" if presence is None or presence.driver_up is None else presence.driver_error
-
-
-def _run(machine: Machine, config: Config, seconds: float, patience_seconds: float) -> _Measurement:
-    clock = machine.clock
-    runner = Runner(clock, config.sample_fast_seconds)
-    lane = partial(InlineLane, clock) if isinstance(clock, SteppedClock) else runner.lane
-    sampler = Sampler(machine, config, lane, GPU_COLLECTORS, HOST_COLLECTORS)
-    measurement = _Measurement(sampler, clock, seconds, patience_seconds)
-    note, done = measurement.note, measurement.done
-    if not isinstance(clock, SteppedClock):
-        most_seconds = patience_seconds + seconds + _GRACE_SECONDS
-        sample_for(most_seconds, runner, sampler, note, done, progress=lambda _: measurement.progress)
-        return measurement
-    with ProgressLine() as line:
-        for _ in rounds(sampler, clock, config.sample_fast_seconds):
-            note()
-            if done.is_set():
-                break
-            line.show(measurement.progress)
-    return measurement
+    def progress(self, _done_seconds: float) -> str:
+        measured_seconds = 0.0 if self._began_at is None else self._now.monotonic - self._began_at
+        return f"measuring, {int(measured_seconds)} of {self._seconds:.0f} s"
 
 
 def judge_recording(config: Config) -> Report:
@@ -173,32 +200,15 @@ def judge_recording(config: Config) -> Report:
     seconds = seconds // medium * medium  # so that the last round is at its end, the event that it was made for
     with ExitStack() as stack:
         host = stepped_host(config, stack, last_seconds=seconds)
-        used, clock = replace(host.config, sample_medium_seconds=medium), host.machine.clock
-        assert isinstance(clock, SteppedClock)  # noqa: S101 - made by `stepped_host`
+        used = replace(host.config, sample_medium_seconds=medium)
         judge = DaemonJudge(used, judged_host(used, continuous=True))
-        lane = partial(InlineLane, clock)
-        play(Sampler(host.machine, used, lane, GPU_COLLECTORS, HOST_COLLECTORS, judge=judge), clock, used, seconds)
+        play(host.machine, used, judge, seconds)
     assert judge.latest is not None  # noqa: S101 - it judged the first round
     return judge.latest.report
 
 
-def play(sampler: Sampler, clock: SteppedClock, config: Config, seconds: float) -> None:
-    """Sample and judge for so long on a stepped clock, with a progress line on a terminal."""
-    with ProgressLine() as line:
-        for done in rounds(sampler, clock, config.sample_fast_seconds):
-            line.show(f"judging, {done / 60:.0f} of {seconds / 60:.0f} min")
-            if done + config.sample_fast_seconds > seconds:
-                break
-
-
-def rounds(sampler: Sampler, clock: SteppedClock, interval_seconds: float) -> Iterator[float]:
-    """Sample on a stepped clock at full speed; yields the seconds since the start after each publication."""
-    began_at = clock.now().monotonic
-    try:
-        while True:
-            sampler.step()
-            sampler.publish()
-            yield clock.now().monotonic - began_at
-            clock.advance(interval_seconds)
-    finally:
-        sampler.close(lambda condition: condition())
+def play(machine: Machine, config: Config, judge: DaemonJudge, seconds: float) -> None:
+    """Sample and judge for so long on a stepped clock."""
+    sample_for(
+        seconds, machine, config, lambda done: f"judging, {done / 60:.0f} of {seconds / 60:.0f} min", judge=judge
+    )

@@ -1,7 +1,6 @@
 """The command ``gpu-triage record``: arguments, output and exit codes."""
 
 import math
-import threading
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -17,12 +16,10 @@ from gpu_triage.machine import Machine
 from gpu_triage.options.config import Config
 from gpu_triage.options.options_command import OptionsCommand
 from gpu_triage.options.values import duration
-from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.record.bundle import prepare_target, write_recording
 from gpu_triage.record.capture import Capture
 from gpu_triage.record.masking import Masker, local_masker, masked
 from gpu_triage.record.recording import Recording
-from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 
 _OPTIONS: Final = frozenset({"path.procfs", "path.sysfs", "path.kmsg", "simulate", "simulate-at", "config.file"})
@@ -61,13 +58,12 @@ def record_command(*, config: Config, target: Path, force: bool, seconds: float)
 def record_host(machine: Machine, config: Config, seconds: float, masker: Masker) -> Recording:
     """Record a machine while the exporter's collectors run on it, for this long in real time."""
     with closing(Capture(machine, math.inf, _MOST_BYTES)) as capture:
-        runner, ended = Runner(machine.clock, config.sample_fast_seconds), threading.Event()
+
+        def note(_sampler: Sampler) -> bool:
+            capture.ring.drain()
+            return False
+
         # Events of devices are not recorded.
         recorded = replace(capture.machine, hotplug=False)
-        sampler = Sampler(recorded, config, runner.lane, GPU_COLLECTORS, HOST_COLLECTORS)
-
-        def progress(done: float) -> str:
-            return f"recording, {done:.0f} of {seconds:.0f} s"
-
-        sample_for(seconds, runner, sampler, capture.ring.drain, ended, progress=progress)
+        sample_for(seconds, recorded, config, lambda done: f"recording, {done:.0f} of {seconds:.0f} s", note)
         return masked(capture.captured(), masker)

@@ -21,8 +21,8 @@ from typing import Final
 import click
 
 from gpu_triage.cli.exporter_client import ExporterClient, NothingListens, NotJudgedYet, local_url
-from gpu_triage.cli.machines import is_made_up, judged_host, live_host, stepped_host
-from gpu_triage.cli.measure import judge_recording, measure
+from gpu_triage.cli.machines import is_made_up, judged_host, live_host
+from gpu_triage.cli.measure import judge_recording, measure_configured
 from gpu_triage.cli.one_shot import colors_wanted, duration_option, echo_text, host_options
 from gpu_triage.documents import printable
 from gpu_triage.errors import ConfigError, ExporterUnreachable
@@ -94,7 +94,7 @@ def top_command(*, config: Config, url: str | None, interval_seconds: float, onc
     source = "this host" if client is None else client.url
     with ExitStack() as stack:
         if once:
-            report = _measured(config, stack) if client is None else first(client.look)
+            report = _measured(config) if client is None else first(client.look)
             echo_text(partial(frame_of, report, source))
         else:
             look = _own_sampler(config, stack) if client is None else client.look
@@ -119,11 +119,10 @@ def _client(url: str | None, config: Config) -> ExporterClient | None:
     return client
 
 
-def _measured(config: Config, stack: ExitStack) -> Report:
+def _measured(config: Config) -> Report:
     if config.replay is not None:
         return judge_recording(config)
-    host = stepped_host(config, stack)
-    return measure(host.machine, host.config, _ONCE_SECONDS, _PATIENCE_SECONDS).report
+    return measure_configured(config, _ONCE_SECONDS, _PATIENCE_SECONDS).report
 
 
 def _own_sampler(config: Config, stack: ExitStack) -> Look:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -11,8 +10,7 @@ import click
 from gpu_triage.cli.advise import recommendation
 from gpu_triage.cli.advise.paths import NVLINK, Path, Range
 from gpu_triage.cli.advise.recommendation import Choice, Estimate, Job, Recommendation, recommend
-from gpu_triage.cli.machines import stepped_host
-from gpu_triage.cli.measure import MEASURE, applies, measure
+from gpu_triage.cli.measure import MEASURE, applies, measure_configured
 from gpu_triage.cli.one_shot import for_option, format_option, host_options
 from gpu_triage.documents import printable
 from gpu_triage.judge.evidence.wording import ranges
@@ -69,9 +67,7 @@ def advise_command(*, config: Config, form: str, seconds: float, **given: Any) -
     Exit code: 0 with a recommendation, 2 the GPUs could not be checked, or the options cannot be used.
     """
     configure("critical", config.log_format)
-    with ExitStack() as stack:
-        host = stepped_host(config, stack)
-        judgment = measure(host.machine, host.config, seconds)
+    judgment = measure_configured(config, seconds)
     if judgment.report.blocked is not None:
         click.echo(f"gpu-triage: could not check: {printable(judgment.report.blocked)}", err=True)
         return EXIT_COULD_NOT_LOOK

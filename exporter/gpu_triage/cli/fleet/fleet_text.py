@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from gpu_triage.cli.fleet.fleet_view import LAST_SCRAPED_MINUTES, Fleet, FleetFinding, FleetHost, shared
+from gpu_triage.cli.fleet.fleet_view import LAST_SCRAPED_MINUTES, Fleet, FleetFinding, FleetHost, finding_json, shared
 from gpu_triage.cli.fleet.job_pace import JobName, SlowJob
 from gpu_triage.documents import printable
 from gpu_triage.judge.conditions.health import kind_in_words
@@ -185,17 +185,7 @@ def _host_json(host: FleetHost) -> dict[str, Any]:
             for each in host.gpus
         ],
         "findings": [
-            {
-                "severity": each.urgency,
-                "confirmed_severity": each.severity,
-                "state": each.state.text,
-                "code": each.code,
-                "action": each.action,
-                "gpu": each.gpu or None,
-                "uuid": each.uuid or None,
-                "since": round(each.since, 3),
-                "accepted": each.accepted or None,
-            }
+            finding_json(each) | {"since": round(each.since, 3), "accepted": each.accepted or None}
             for each in host.findings
         ],
     }

@@ -197,6 +197,10 @@ class HostKey(NamedTuple):
         """Display name: ``east/gpu-07:9836``."""
         return f"{self.cluster}/{self.instance}" if self.cluster else self.instance
 
+    def part(self, gpus: str) -> str:
+        """Display name of GPUs, or of the host if that is "": ``GPU 0-3 of east/gpu-07:9836``."""
+        return f"GPU {gpus} of {self}" if gpus else str(self)
+
 
 class FleetGpu(NamedTuple):
     gpu: str
@@ -243,6 +247,19 @@ class SeenFinding:
     def order(self) -> tuple[object, ...]:
         """Sort key: the most urgent first."""
         return -self.rank, self.pending, self.code, self.host, index_order(self.gpu), self.uuid
+
+
+def finding_json(finding: SeenFinding) -> dict[str, str | None]:
+    """A finding as JSON, without its host."""
+    return {
+        "severity": finding.urgency,
+        "confirmed_severity": finding.severity,
+        "state": finding.state.text,
+        "code": finding.code,
+        "action": finding.action,
+        "gpu": finding.gpu or None,
+        "uuid": finding.uuid or None,
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ class Awaited(NamedTuple):
 
     @property
     def subject(self) -> str:
-        return f"GPU {self.gpu} of {self.host}" if self.uuid else str(self.host)
+        return self.host.part(self.gpu if self.uuid else "")
 
     def document(self) -> dict[str, Any]:
         return self.host._asdict() | {"gpu": self.gpu or None, "uuid": self.uuid or None, "why": self.why}

@@ -48,7 +48,8 @@ class Standing:
     own: Readings  # its readings, and the medians of the others
     others: Readings  # likewise
     others_count: int  # how many these are
-    reasons: tuple[str, ...]  # readings that make it an outlier, the clearest first: caused, clock, busy, waiting
+    # Readings by which it is slower than GPUs or hosts differ anyway, the clearest first: caused, clock, busy, waiting.
+    reasons: tuple[str, ...]
     score: float  # the larger, the slower; from 1 on it is an outlier
     is_host: bool  # whether hosts are compared, not GPUs
 
@@ -60,11 +61,6 @@ class Standing:
     def subject(self) -> str:
         """Display name: ``GPU 3 of gpu-07:9836``, ``gpu-07:9836``."""
         return str(self.host) if self.is_host else self.gpus[0].subject
-
-    @property
-    def stands_out(self) -> bool:
-        """Whether it is slower than GPUs or hosts differ anyway."""
-        return bool(self.reasons)
 
 
 class Comparison(NamedTuple):
@@ -88,20 +84,15 @@ def compare(job: Job) -> Comparison:
                 return Comparison(None if each.is_host else told, told if each.is_host else None, told)
     slowest = max(gpus, key=lambda each: each.score, default=None)
     host = max(hosts, key=lambda each: each.score, default=None)
-    if host is not None and host.stands_out and _is_whole(host, gpus):
+    slow = [each.host for each in gpus if each.reasons]
+    if host is not None and host.reasons and slow.count(host.host) >= max(2, MOST_OF_A_HOST * len(host.gpus)):
         culprit, others = host, hosts
-    elif slowest is not None and slowest.stands_out:
+    elif slowest is not None and slowest.reasons:
         culprit, others = slowest, gpus
     else:
         return Comparison(slowest, host, None)
     alike = sum(each.reasons[:1] == culprit.reasons[:1] for each in others) - 1
     return Comparison(slowest, host, culprit, alike)
-
-
-def _is_whole(host: Standing, gpus: Iterable[Standing]) -> bool:
-    """Whether nearly all GPUs of a host, and at least two, are outliers."""
-    slow = sum(each.stands_out and each.host == host.host for each in gpus)
-    return slow >= max(2, MOST_OF_A_HOST * len(host.gpus))
 
 
 def _standings(groups: Sequence[tuple[JobGpu, ...]], *, is_host: bool, known: bool) -> list[Standing]:
@@ -164,6 +155,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 LOST_SHARE: Final = 0.1  # A class that takes less of the job's time is not what makes it slow
+STRAGGLER_SHARE: Final = 0.1  # Ranks of a synchronous job do not differ by more
 PACE_SHARE: Final = 0.2  # A job so far below its own best pace is slow; checkpoints and evaluations cost less
 _MOST_NAMED: Final = 3
 
@@ -187,7 +179,7 @@ class Advice(NamedTuple):
 def advice_on(job: Job, comparison: Comparison) -> Advice:
     """What the comparison, the classes and the steps show; what to do first is a finding's, if one explains that."""
     culprit, seconds = comparison.culprit, 0.0 if job.pace is None else job.pace.stopped_seconds
-    name = leading_class(job) if culprit is None else own_class(culprit)
+    name = leading_class(job) if culprit is None else _main_class(culprit.gpus, NO_CAUSE)
     advice = _of_whole(job, comparison, name) if culprit is None else _of_culprit(culprit, comparison.alike, name)
     slow = advice.slow + (f"; no step for {length_of_time(seconds)}" if seconds else "")
     if culprit is None and job.odd_thread is not None:
@@ -235,8 +227,8 @@ def _of_whole(job: Job, comparison: Comparison, name: str | None) -> Advice:
     but = f", but there is {job.findings[0].code} of {job.findings[0].subject}" if job.findings else ""
     unhindered = f"its GPUs lost no time to a bottleneck{but}"
     if pace is not None and not pace.stopped_seconds:
-        if pace.straggler is not None and pace.slowest is not None:
-            rank, usual = pace.slowest
+        rank, usual, lacking = pace.slowest or (None, 0.0, 0.0)
+        if rank is not None and lacking > STRAGGLER_SHARE:
             slow = f"{rank.subject} makes {rank.per_second:.3g} steps a second, the median is {usual:.3g}"
             return Advice(slow, rank.subject, "", _FIRST["rank"])
         if (pace.below_best or 0.0) > PACE_SHARE:
@@ -257,26 +249,21 @@ def _of_class(slow: str, name: str, about: str = "") -> Advice:
 def _of_finding(slow: str, finding: JobFinding, job: Job) -> Advice:
     check = finding.check
     do = OF_OTHERS["sick"] if check is None else check.advice.anywhere
-    about = finding.subject
-    if finding.gpu:
-        alike = [each for each in job.findings if (each.host, each.code) == (finding.host, finding.code)]
-        about = f"GPU {ranges(each.gpu for each in alike if each.gpu)} of {finding.host}"
+    alike = [each for each in job.findings if (each.host, each.code) == (finding.host, finding.code)]
+    about = finding.host.part(ranges(each.gpu for each in alike if each.gpu)) if finding.gpu else finding.subject
     if not finding.lasts:
         about += f" ({finding.code} ended {length_of_time(max(0.0, job.found.asked_at - finding.last))} ago)"
     return Advice(slow, about, finding.code, do)
 
 
-def own_class(standing: Standing) -> str | None:
-    """The class, with a cause of its own, that took most of its time; None if that is little."""
-    return _most(shares_of(standing.gpus), NO_CAUSE)
-
-
 def leading_class(job: Job) -> str | None:
     """The class that the job lost most time to; None if that is little. Gaps do not count."""
-    return _most(shares_of(job.gpus), GOOD)
+    return _main_class(job.gpus, GOOD)
 
 
-def _most(shares: Mapping[str, float], others: Collection[str]) -> str | None:
+def _main_class(gpus: Iterable[JobGpu], others: Collection[str]) -> str | None:
+    """The class, none of these `others`, that took most of the GPUs' time; None if that is little."""
+    shares = shares_of(gpus)
     return next((name for name in shares if name not in others and shares[name] >= LOST_SHARE), None)
 
 

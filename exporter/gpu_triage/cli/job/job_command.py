@@ -122,7 +122,7 @@ def _list(runs: tuple[Run, ...], form: str) -> None:
 
 def how_to_choose(run: Run, runs: tuple[Run, ...]) -> str:
     key = run.key
-    argument = f"{key.namespace}/{key.name}" if key.namespace else key.name
+    argument = key.argument
     others = [each for each in runs if each is not run]
     if any(each.key.kind is not key.kind for each in others):
         argument = f"{key.kind.value}:{argument}"

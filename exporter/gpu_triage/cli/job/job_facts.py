@@ -226,7 +226,6 @@ def late_queries(hosts: Selection, run: Run, window: Window, late_seconds: float
     }
 
 
-_STRAGGLER_SHARE: Final = 0.1
 _STOPPED_SECONDS: Final = 300.0
 """A checkpoint or an evaluation takes less; a job that counted no step for longer has stopped."""
 
@@ -253,19 +252,13 @@ class Pace:
     stopped_seconds: float  # for how long no rank made a step, at the end; 0 if it is no longer than a checkpoint
 
     @property
-    def slowest(self) -> tuple[Rank, float] | None:
-        """The rank with the lowest pace, and the median of all; None with fewer than two."""
+    def slowest(self) -> tuple[Rank, float, float] | None:
+        """The rank with the lowest pace, the median of all, and the share it lacks to it; None with fewer than two."""
         if len(self.ranks) < 2:  # noqa: PLR2004 - a pair
             return None
-        return min(self.ranks, key=lambda each: each.per_second), median(each.per_second for each in self.ranks)
-
-    @property
-    def straggler(self) -> Rank | None:
-        """The slowest rank, if it makes fewer steps than ranks of a synchronous job can differ by."""
-        if self.slowest is None:
-            return None
-        rank, usual = self.slowest
-        return rank if rank.per_second < (1 - _STRAGGLER_SHARE) * usual else None
+        rank = min(self.ranks, key=lambda each: each.per_second)
+        usual = median(each.per_second for each in self.ranks)
+        return rank, usual, 1 - rank.per_second / usual if usual else 0.0
 
     @property
     def below_best(self) -> float | None:
@@ -390,7 +383,7 @@ def loss_of(facts: Mapping[str, list[Series]]) -> Loss | None:
 def odd_thread_of(facts: Mapping[str, list[Series]]) -> OddThread | None:
     """The odd main thread; None if none is, or if it changed within minutes."""
     found = [
-        OddThread(f"GPU {each.labels['gpu']} of {key_of(each)}", each.value > 0.5)  # noqa: PLR2004 - a half
+        OddThread(key_of(each).part(each.labels["gpu"]), each.value > 0.5)  # noqa: PLR2004 - a half
         for each in facts.get("differs", ())
     ]
     return found[0] if len(found) == 1 else None

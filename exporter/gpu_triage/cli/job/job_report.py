@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from statistics import fmean
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import click
 
 from gpu_triage.cli.fleet.fleet_text import COLOR_OF
-from gpu_triage.cli.fleet.fleet_view import HostKey
+from gpu_triage.cli.fleet.fleet_view import HostKey, finding_json
 from gpu_triage.cli.fleet.review_page import standalone_page
 from gpu_triage.cli.job.advice import Advice, Comparison, Standing
 from gpu_triage.cli.job.job_facts import Pace
@@ -54,20 +54,6 @@ class JobReport:
         return None if loss is None or price is None else price * loss.gpu_seconds / _HOUR
 
 
-class ClassRow(NamedTuple):
-    name: str
-    words: str
-    seconds: float
-    share: float  # of the total
-
-
-class ReadingRow(NamedTuple):
-    name: str
-    own: str
-    others: str
-    difference: str
-
-
 def headline(shown: JobReport) -> str:
     """The answer as one line: the job, its owner, and what slows it down."""
     return f"{shown.job.found.run}: {shown.advice.slow}"
@@ -91,13 +77,14 @@ def size(job: Job) -> str:
     return f"{hosts} host{'s' * (hosts != 1)}, {gpus} GPU{'s' * (gpus != 1)}: {named}"
 
 
-def class_rows(job: Job) -> Iterator[ClassRow]:
+def class_rows(job: Job) -> Iterator[tuple[str, str, float, float]]:
+    """Yield each class, what the GPUs were, for how many seconds, and its share of the total."""
     time = job.time
     total = time.total or 1.0
     for name, seconds in time.by_class.items():
-        yield ClassRow(name, STATES[name], seconds, seconds / total)
+        yield name, STATES[name], seconds, seconds / total
     if time.unknown >= job.window.step_seconds:
-        yield ClassRow("no data", "not known", time.unknown, time.unknown / total)
+        yield "no data", "not known", time.unknown, time.unknown / total
 
 
 def lost_words(shown: JobReport) -> Iterator[str]:
@@ -123,12 +110,12 @@ def hours(seconds: float) -> str:
 
 def compared_with(standing: Standing) -> str:
     count, what = standing.others_count, "host" if standing.is_host else "GPU"
-    out = "" if standing.stands_out else ": no slower than they differ anyway"
+    out = "" if standing.reasons else ": no slower than they differ anyway"
     return f"{standing.subject}, against the median of {count} other {what}{'s' * (count != 1)}{out}"
 
 
-def reading_rows(standing: Standing) -> Iterator[ReadingRow]:
-    """Clock, power and busy share beside those of the others; an unknown reading is missing."""
+def reading_rows(standing: Standing) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the name of each known reading, its value, the median of the others, and the difference."""
     own, others = standing.own, standing.others
     for name, value, median, shown in (
         ("SM clock", own.clock_hertz, others.clock_hertz, lambda hertz: f"{hertz / 1e6:.0f} MHz"),
@@ -139,7 +126,7 @@ def reading_rows(standing: Standing) -> Iterator[ReadingRow]:
         if value is not None and (name != _WAITING or max(value, median or 0.0) >= _WORTH_A_ROW):
             known = "not known" if median is None else shown(median)
             # A share of 2 % against one of 1 % has not doubled in any way that matters.
-            yield ReadingRow(name, shown(value), known, "" if shown is _SHARE else _difference(value, median))
+            yield name, shown(value), known, "" if shown is _SHARE else _difference(value, median)
 
 
 def _difference(value: float, median: float | None) -> str:
@@ -155,11 +142,10 @@ def pace_lines(job: Job) -> Iterator[str]:
         yield "not known: the job does not count them (gpu_job_steps_total, docs/textfile.md)"
         return
     yield _pace_now(pace, job)
-    slowest = pace.slowest
-    if slowest is None:
+    if pace.slowest is None:
         return
-    rank, median = slowest
-    if median and rank.per_second < (1 - _ALIKE_SHARE) * median:
+    rank, median, lacking = pace.slowest
+    if lacking > _ALIKE_SHARE:
         yield f"slowest: {rank.subject} with {rank.per_second:.3g} a second, the median is {median:.3g}"
     else:
         yield f"all {len(pace.ranks)} counters advance alike, as those of a synchronous job do"
@@ -184,30 +170,21 @@ def _pace_now(pace: Pace, job: Job) -> str:
     return f"{pace.recent:.3g} a second, {below} its best {stretch} ({pace.best:.3g})"
 
 
-class SharedFinding(NamedTuple):
-    first: JobFinding  # the one that began first
-    subject: str
-    when: str
-
-
-def finding_rows(job: Job) -> tuple[SharedFinding, ...]:
+def finding_rows(job: Job) -> list[tuple[JobFinding, str, str]]:
+    """Findings with the same code and state: the one that began first, what they are about, and when they were."""
     groups: dict[tuple[object, ...], list[JobFinding]] = {}
     for each in job.findings:
         groups.setdefault((each.code, each.urgency, each.state, each.lasts, not each.gpu), []).append(each)
-    return tuple(_shared(members, job) for members in groups.values())
-
-
-def _shared(members: list[JobFinding], job: Job) -> SharedFinding:
-    first = min(members, key=lambda each: each.first)
-    places = [(each.host, each.gpu or each.uuid) for each in members]
-    last = max(each.last for each in members)
-    pending = "pending " if first.pending else ""
-    until = "" if first.lasts else f", until {markup.date_time(last)}"
-    from_start = first.first <= job.window.start + job.window.step_seconds
-    since = "from its start" if from_start else f"from {markup.date_time(first.first)}"
-    return SharedFinding(
-        first, places_in_words(places), f"{pending}for {length_of_time(last - first.first)}, {since}{until}"
-    )
+    rows = []
+    for members in groups.values():
+        first, last = min(members, key=lambda each: each.first), max(each.last for each in members)
+        pending = "pending " if first.pending else ""
+        until = "" if first.lasts else f", until {markup.date_time(last)}"
+        from_start = first.first <= job.window.start + job.window.step_seconds
+        since = "from its start" if from_start else f"from {markup.date_time(first.first)}"
+        when = f"{pending}for {length_of_time(last - first.first)}, {since}{until}"
+        rows.append((first, places_in_words((each.host, each.gpu or each.uuid) for each in members), when))
+    return rows
 
 
 def measured(finding: JobFinding) -> str:
@@ -261,8 +238,8 @@ def _lines(shown: JobReport) -> Iterator[Line]:
 def _time(shown: JobReport) -> Iterator[Line]:
     yield from (Line(""), Line("lost:"), *(Line("    ", line) for line in lost_words(shown)))
     yield from (Line(""), Line("time by bottleneck class:"))
-    for each in class_rows(shown.job):
-        yield Line(f"    {each.name:<16}{hours(each.seconds):>12}{each.share:>6.0%}  ", each.words)
+    for name, words, seconds, share in class_rows(shown.job):
+        yield Line(f"    {name:<16}{hours(seconds):>12}{share:>6.0%}  ", words)
 
 
 def _slowest(shown: JobReport) -> Iterator[Line]:
@@ -275,18 +252,16 @@ def _slowest(shown: JobReport) -> Iterator[Line]:
     for title, standing in (("slowest GPU: ", comparison.gpu), ("slowest host: ", comparison.host)):
         if standing is not None:
             yield Line(title, compared_with(standing), indent=4)
-            for row in reading_rows(standing):
-                difference = f", {row.difference}" if row.difference else ""
-                yield Line(f"    {row.name:<20}", f"{row.own}, median {row.others}{difference}")
+            for name, own, others, difference in reading_rows(standing):
+                yield Line(f"    {name:<20}", ", ".join(filter(None, (own, f"median {others}", difference))))
 
 
 def _findings(shown: JobReport) -> Iterator[Line]:
     rows = finding_rows(shown.job)
     yield from (Line(""), Line("findings while it ran:" if rows else "findings while it ran: none"))
-    for each in rows[: shown.limit]:
-        finding = each.first
+    for finding, subject, when in rows[: shown.limit]:
         severity = click.style(printable(finding.urgency), fg=COLOR_OF.get(finding.urgency))
-        text = "; ".join((": ".join(filter(None, (each.subject, measured(finding)))), each.when))
+        text = "; ".join((": ".join(filter(None, (subject, measured(finding)))), when))
         yield Line(f"    {severity} {click.style(printable(finding.code), bold=True)}  ", text, indent=8)
         if finding.check is not None and finding.rank >= Severity.WARNING.rank:
             yield Line("        do    ", finding.check.advice.anywhere)
@@ -367,7 +342,7 @@ def _standing_json(standing: Standing | None) -> dict[str, Any] | None:
     return {
         **standing.host._asdict(),
         **({} if standing.is_host else {"gpu": gpu.gpu, "uuid": gpu.uuid}),
-        "stands_out": standing.stands_out,
+        "stands_out": bool(standing.reasons),
         "by": list(standing.reasons),
         "own": standing.own._asdict(),
         "median_of_others": standing.others._asdict(),
@@ -400,13 +375,8 @@ def _pace_json(pace: Pace | None) -> dict[str, Any] | None:
         "best_over_seconds": pace.stretch_seconds,
         "stopped_seconds": pace.stopped_seconds,
         "ranks": [
-            {
-                **each.host._asdict(),
-                "job_name": each.job_name,
-                "rank": each.rank or None,
-                "per_second": each.per_second,
-                "last_step": each.moved,
-            }
+            {**each.host._asdict(), "job_name": each.job_name, "rank": each.rank or None}
+            | {"per_second": each.per_second, "last_step": each.moved}
             for each in pace.ranks
         ],
     }
@@ -415,13 +385,7 @@ def _pace_json(pace: Pace | None) -> dict[str, Any] | None:
 def _finding_json(finding: JobFinding) -> dict[str, Any]:
     return {
         **finding.host._asdict(),
-        "gpu": finding.gpu or None,
-        "uuid": finding.uuid or None,
-        "severity": finding.urgency,
-        "confirmed_severity": finding.severity,
-        "state": finding.state.text,
-        "code": finding.code,
-        "action": finding.action,
+        **finding_json(finding),
         "value": finding.value,
         "first": round(finding.first, 3),
         "last": round(finding.last, 3),
@@ -484,16 +448,16 @@ def _page_head(shown: JobReport) -> str:
 
 
 def _time_section(shown: JobReport) -> str:
-    words = " ".join(f"{line[0].upper()}{line[1:]}." for line in lost_words(shown))
+    lost = " ".join(f"{line[0].upper()}{line[1:]}." for line in lost_words(shown))
     rows = (
         row(
-            class_chip(each.name) if each.name in BOTTLENECK_CLASSES else safe(each.name),
-            (safe(each.words), safe(hours(each.seconds)), f"{each.share:.0%}{bar(each.share)}"),
+            class_chip(name) if name in BOTTLENECK_CLASSES else safe(name),
+            (safe(words), safe(hours(seconds)), f"{share:.0%}{bar(share)}"),
         )
-        for each in class_rows(shown.job)
+        for name, words, seconds, share in class_rows(shown.job)
     )
     heads = ("Class", "GPUs were", "Time", "Share")
-    said = f"<p>Lost: {safe(words)}</p>\n"
+    said = f"<p>Lost: {safe(lost)}</p>\n"
     return section("time", "GPU time by bottleneck", said + table("GPU time by bottleneck", heads, rows))
 
 
@@ -504,7 +468,7 @@ def _slowest_section(shown: JobReport) -> str:
     parts = []
     for title, standing in (("Slowest GPU", comparison.gpu), ("Slowest host", comparison.host)):
         if standing is not None:
-            rows = (row(safe(each.name), map(safe, each[1:])) for each in reading_rows(standing))
+            rows = (row(safe(name), map(safe, cells)) for name, *cells in reading_rows(standing))
             readings = table(title, ("Reading", "Its own", "Median of the others", "Difference"), rows)
             parts.append(f"<h3>{safe(title)}</h3>\n<p>{safe(compared_with(standing))}</p>\n{readings}")
     return section("slowest", "Slowest GPU and host", "\n".join(parts))
@@ -518,12 +482,10 @@ def _findings_section(shown: JobReport) -> str:
     found = finding_rows(shown.job)
     if not found:
         return section("findings", "Findings while it ran", "<p>None.</p>")
-    rows = []
-    for each in found[: shown.limit]:
-        finding = each.first
-        tones = {severity.value: OF_SEVERITY[severity] for severity in Severity}
+    rows, tones = [], {severity.value: OF_SEVERITY[severity] for severity in Severity}
+    for finding, subject, when in found[: shown.limit]:
         do = finding.check.advice.anywhere if finding.check else ""
-        cells = (foreign(finding.code), safe(each.subject), safe(measured(finding)), safe(each.when), safe(do))
+        cells = (foreign(finding.code), safe(subject), safe(measured(finding)), safe(when), safe(do))
         rows.append(row(chip(finding.urgency, tones.get(finding.urgency, "idle")), cells))
     heads = ("Severity", "Finding", "Where", "Measured", "When", "What to do")
     more = len(found) - shown.limit

@@ -125,6 +125,11 @@ class JobKey(NamedTuple):
     namespace: str
     name: str  # number of a Slurm job, name of a pod or of its workload, or user
 
+    @property
+    def argument(self) -> str:
+        """As it can be typed: ``4711``, ``research/train-0``."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -146,7 +151,7 @@ class Run:
             return f"Slurm job {name}" + (f" of {', '.join(sorted(self.users))}" if self.users else "")
         if self.key.kind is Kind.USER:
             return f"user {name}"
-        return f"{'pod' if len(self.pods) == 1 else 'pods'} {self.key.namespace}/{name}"
+        return f"{'pod' if len(self.pods) == 1 else 'pods'} {self.key.argument}"
 
     @property
     def selector(self) -> str:
@@ -187,8 +192,7 @@ def runs_of(wanted: Wanted, allocated: Iterable[Series], processes: Iterable[Ser
             if key is not None:
                 seen = (_Sighting(at, int(count), is_allocation, series.labels) for at, count in series.samples)
                 by_key[key].extend(seen)
-    runs = (_run(key, part) for key, seen in by_key.items() for part in _parts(seen))
-    return tuple(replace(run, by_user=run.key not in named) for run in runs)
+    return tuple(_run(key, part, by_user=key not in named) for key, seen in by_key.items() for part in _parts(seen))
 
 
 def _named(wanted: Wanted, series: Series, *, exact: bool) -> JobKey | None:
@@ -231,7 +235,7 @@ def _parts(seen: Iterable[_Sighting]) -> Iterator[list[_Sighting]]:
         yield part
 
 
-def _run(key: JobKey, seen: Sequence[_Sighting]) -> Run:
+def _run(key: JobKey, seen: Sequence[_Sighting], *, by_user: bool) -> Run:
     gpus = Counter[tuple[float, bool]]()
     for each in seen:
         gpus[each.at, each.is_allocation] += each.gpus
@@ -243,6 +247,7 @@ def _run(key: JobKey, seen: Sequence[_Sighting]) -> Run:
         start=seen[0].at,
         end=seen[-1].at,
         gpus=max(gpus.values()),
+        by_user=by_user,
     )
 
 
@@ -259,17 +264,17 @@ class SeveralJobs(Exception):
 
 
 def choose(
-    wanted: Wanted, runs: Sequence[Run], at: float | None, now: float, slack_seconds: float
+    wanted: Wanted, runs: Sequence[Run], at: float | None, asked_at: float, slack_seconds: float
 ) -> tuple[Run, tuple[Run, ...]]:
     """The run at the time `at`, or the last one before it; the latest if None. Then, other runs of the same job.
 
-    `now`: Unix seconds of the query; times are known to `slack_seconds`. Raises SeveralJobs if several match.
+    `asked_at`: `at`, or the present; times are known to `slack_seconds`. Raises SeveralJobs if several match.
     """
     begun = [run for run in runs if at is None or run.start - slack_seconds <= at]
     found = _preferred(wanted, begun or runs)
     if at is not None or all(run.by_user for run in found):
         # Of the many jobs of a user, those that run.
-        found = [run for run in found if run.ran_at(now if at is None else at, slack_seconds)] or found
+        found = [run for run in found if run.ran_at(asked_at, slack_seconds)] or found
     latest: dict[tuple[JobKey, frozenset[str]], Run] = {}
     for run in sorted(found, key=lambda run: run.end):
         # A number of Slurm that another user has later is another job; a time selects one.
@@ -309,12 +314,6 @@ class Found:
     ongoing: bool  # whether it still had GPUs then
 
 
-class _Sightings(NamedTuple):
-    allocated: list[Series]
-    processes: list[Series]
-    step_seconds: float
-
-
 def owned(selection: Selection, selector: str, suffix: str = "") -> str:
     """The series of gpu_allocated and gpu_process_owner_info with these matchers; `suffix` may be an offset."""
     where = selection.with_matcher(selector)
@@ -325,24 +324,24 @@ def find(client: PrometheusClient, selection: Selection, wanted: Wanted, at: flo
     """Find a job at a Unix time, or its latest run; raises SeveralJobs, or PrometheusUnavailable if there is none."""
     asked_at = client.now() if at is None else at
     for seconds in SEARCHES_SECONDS:
-        seen = _sightings(client, selection, wanted, asked_at, seconds)
-        runs = runs_of(wanted, seen.allocated, seen.processes)
+        step = math.ceil(seconds / _POINTS)
+        allocated, processes = _sightings(client, selection, wanted, asked_at, step)
+        runs = runs_of(wanted, allocated, processes)
         # A run at the very beginning may have begun before.
-        if runs and min(run.start for run in runs) > asked_at - seconds + 2 * seen.step_seconds:
+        if runs and min(run.start for run in runs) > asked_at - seconds + 2 * step:
             break
     if not runs:
         raise _unknown(client, selection, wanted, asked_at)
-    chosen, others = choose(wanted, runs, at, asked_at, seen.step_seconds)
-    run = _refined(client, selection, chosen, asked_at, seen.step_seconds)
-    ongoing = run.end >= asked_at - _LATEST_SECONDS
-    return Found(run, others, _siblings(wanted, chosen, seen), asked_at, ongoing)
+    chosen, others = choose(wanted, runs, at, asked_at, step)
+    run = _refined(client, selection, chosen, asked_at, step)
+    siblings = _siblings(wanted, chosen, (*allocated, *processes), step)
+    return Found(run, others, siblings, asked_at, ongoing=run.end >= asked_at - _LATEST_SECONDS)
 
 
 def _sightings(
-    client: PrometheusClient, selection: Selection, wanted: Wanted, end: float, seconds: float
-) -> _Sightings:
+    client: PrometheusClient, selection: Selection, wanted: Wanted, end: float, step: int
+) -> tuple[list[Series], list[Series]]:
     """How many GPUs each owner that the name may mean had, over time, by allocation and by process."""
-    step = math.ceil(seconds / _POINTS)
     start = end - step * _POINTS
 
     def ask(name: str, condition: str) -> list[Series]:
@@ -354,7 +353,7 @@ def _sightings(
             f"count by ({_OWNER}) (group by (job, instance, gpu, uuid, {_OWNER}) ({seen}))", start, end, step
         )
 
-    return _Sightings(ask(GPU_ALLOCATED.name, " == 1"), ask(GPU_PROCESS_OWNER_INFO.name, ""), step)
+    return ask(GPU_ALLOCATED.name, " == 1"), ask(GPU_PROCESS_OWNER_INFO.name, "")
 
 
 def _refined(client: PrometheusClient, selection: Selection, run: Run, asked_at: float, coarse: float) -> Run:
@@ -370,21 +369,12 @@ def _refined(client: PrometheusClient, selection: Selection, run: Run, asked_at:
     return replace(run, start=min(times), end=min(max(times), asked_at))
 
 
-def _siblings(wanted: Wanted, run: Run, seen: _Sightings) -> int:
+def _siblings(wanted: Wanted, run: Run, seen: Iterable[Series], slack_seconds: float) -> int:
     if run.key.kind is not Kind.POD or run.pods != {wanted.name}:
         return 0
-    workload = workload_of(wanted.name)
-    place = (run.key.cluster, run.key.namespace)
-    return len(
-        {
-            each.labels["workload_pod"]
-            for each in (*seen.allocated, *seen.processes)
-            if (each.labels["cluster"], each.labels["workload_namespace"]) == place
-            and workload_of(each.labels["workload_pod"]) == workload
-            and any(run.ran_at(at, seen.step_seconds) for at, _ in each.samples)
-        }
-        - {wanted.name}
-    )
+    workload = run.key._replace(name=workload_of(wanted.name))
+    at_the_time = (each for each in seen if any(run.ran_at(at, slack_seconds) for at, _ in each.samples))
+    return len({each.labels["workload_pod"] for each in at_the_time if _owner(each) == workload} - {wanted.name})
 
 
 def _unknown(client: PrometheusClient, selection: Selection, wanted: Wanted, at: float) -> PrometheusUnavailable:
@@ -408,5 +398,5 @@ def _unknown(client: PrometheusClient, selection: Selection, wanted: Wanted, at:
 def owner_names(found: Iterable[Series]) -> list[str]:
     """The names of owners as the command takes them: ``4711``, ``research/train``, ``ada``; users last."""
     keys = {key for each in found if (key := _owner(each)) is not None}
-    jobs = {str(Wanted((), key.name, key.namespace)) for key in keys if key.kind is not Kind.USER}
+    jobs = {key.argument for key in keys if key.kind is not Kind.USER}
     return [*sorted(jobs), *sorted({key.name for key in keys if key.kind is Kind.USER} - jobs)]

@@ -10,8 +10,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.fleet.fleet_view import GpuKey, HostKey, SeenFinding, finding_key, gpu_key, index_order, key_of
-from gpu_triage.cli.fleet.prometheus import Series
+from gpu_triage.cli.fleet.fleet_view import GpuKey, HostKey, SeenFinding, finding_key, gpu_key, index_order
 from gpu_triage.cli.job.job_facts import Facts, Loss, OddThread, Pace, Window, loss_of, odd_thread_of, pace_of
 from gpu_triage.cli.job.job_runs import Found, workload_of
 from gpu_triage.judge.evidence.owners import GpuOwner
@@ -45,7 +44,7 @@ class JobGpu:
     @property
     def subject(self) -> str:
         """Display name: ``GPU 3 of gpu-07:9836``."""
-        return f"GPU {self.gpu or self.uuid} of {self.host}"
+        return self.host.part(self.gpu or self.uuid)
 
     @property
     def own_cause(self) -> float:
@@ -68,7 +67,7 @@ class JobFinding(SeenFinding):
     @property
     def subject(self) -> str:
         """Display name: ``GPU 3 of gpu-07:9836``, ``gpu-07:9836``."""
-        return f"GPU {self.gpu or self.uuid} of {self.host}" if self.gpu or self.uuid else str(self.host)
+        return self.host.part(self.gpu or self.uuid)
 
 
 def shares_of(gpus: Iterable[JobGpu]) -> Mapping[str, float]:
@@ -142,8 +141,9 @@ def job_of(found: Found, window: Window, facts: Facts) -> Job:
 
 
 def _gpus(window: Window, facts: Facts) -> Iterator[JobGpu]:
-    first, last = _values(facts["first"]), _values(facts["last"])
-    clocks, power, busy = _values(facts["clocks"]), _values(facts["power"]), _values(facts["busy"])
+    first, last, clocks, power, busy = (
+        {gpu_key(each): each.value for each in facts[name]} for name in ("first", "last", "clocks", "power", "busy")
+    )
     names = {gpu_key(each): each.labels["name"] for each in facts["models"]}
     parts = {gpu_key(each) for each in facts["parts"]}
     seconds: defaultdict[GpuKey, dict[str, float]] = defaultdict(dict)
@@ -170,16 +170,9 @@ def _gpus(window: Window, facts: Facts) -> Iterator[JobGpu]:
         )
 
 
-def _values(found: Iterable[Series]) -> dict[GpuKey, float]:
-    return {gpu_key(each): each.value for each in found}
-
-
 def _findings(window: Window, facts: Facts, gpus: Iterable[JobGpu]) -> Iterator[JobFinding]:
-    found = {finding_key(each): each.value for each in facts["found"]}
-    lost = {finding_key(each): each.value for each in facts["lost"]}
-    values = {
-        (key_of(each), each.labels["gpu"], each.labels["uuid"], each.labels["code"]): each for each in facts["values"]
-    }
+    found, lost = ({finding_key(each): each.value for each in facts[name]} for name in ("found", "lost"))
+    values = {(*gpu_key(each), each.labels["code"]): each.value for each in facts["values"]}
     left: defaultdict[HostKey, float] = defaultdict(float)
     for one in gpus:
         left[one.host] = max(left[one.host], one.last)
@@ -188,7 +181,6 @@ def _findings(window: Window, facts: Facts, gpus: Iterable[JobGpu]) -> Iterator[
     for each in facts["worst"]:
         key = finding_key(each)
         host, gpu, uuid, severity, code, _ = key
-        value = values.get((host, gpu, uuid, code))
         first, last = found.get(key, window.start), lost.get(key, window.end)
         ended = left_gpu.get((host, gpu, uuid), left[host])
         if first > ended + window.step_seconds and severity != Severity.CRITICAL.value:
@@ -199,7 +191,7 @@ def _findings(window: Window, facts: Facts, gpus: Iterable[JobGpu]) -> Iterator[
             accepted="",
             first=first,
             last=last,
-            value=None if value is None else value.value,
+            value=values.get((host, gpu, uuid, code)),
             lasts=last >= min(end, window.end) - 2 * window.step_seconds,
         )
 
@@ -277,5 +269,5 @@ def places_in_words(places: Iterable[tuple[HostKey, str]]) -> str:
     by_host: defaultdict[HostKey, list[str]] = defaultdict(list)
     for host, gpu in places:
         by_host[host] += [gpu] if gpu else []
-    named = [f"GPU {ranges(indices)} of {host}" if indices else str(host) for host, indices in by_host.items()]
+    named = [host.part(ranges(indices)) for host, indices in by_host.items()]
     return first_few(named, _MOST_NAMED) + (" hosts" if len(named) > _MOST_NAMED else "")

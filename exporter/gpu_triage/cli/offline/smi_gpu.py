@@ -18,7 +18,6 @@ from gpu_triage.machine import Holder
 from gpu_triage.read.gpu import activity, device_memory, ecc, fabric, identity, modes, pcie, power, throttle
 from gpu_triage.read.metrics.contract import known
 from gpu_triage.read.processes.facts import Owner, ProcessFacts
-from gpu_triage.read.processes.locality import Locality
 from gpu_triage.read.processes.on_gpu import ProcessesReading, ProcessReading
 
 _WORDS: Final = smi_facts.WORDS
@@ -407,7 +406,7 @@ _MOST_SHOWN: Final = 32
 def _processes(raw: RawGpu, *, with_names: bool) -> tuple[ProcessesReading, tuple[str, ...]]:
     """The processes, and those that could not be parsed; if there are any, the count is unknown."""
     if not raw.lists_processes:
-        return ProcessesReading({}, (), 0, locality_known=False), ()
+        return ProcessesReading({}, ()), ()
     counts = dict.fromkeys(("compute", "graphics"), 0)
     shown, unread = [], []
     for process in raw.processes:
@@ -418,8 +417,8 @@ def _processes(raw: RawGpu, *, with_names: bool) -> tuple[ProcessesReading, tupl
         elif letters != _OTHER:
             unread.append(f"process {process.pid or '?'}, type : {process.kind or '?'}")
     shown.sort(key=lambda each: -(each.memory_bytes or 0.0))
-    shares, more = {} if unread else counts, max(0, len(shown) - _MOST_SHOWN)
-    return ProcessesReading(shares, tuple(shown[:_MOST_SHOWN]), more, locality_known=False), tuple(unread)
+    more = None if unread else max(0, len(shown) - _MOST_SHOWN)
+    return ProcessesReading({} if unread else counts, tuple(shown[:_MOST_SHOWN]), more), tuple(unread)
 
 
 def _process(process: RawProcess, kind: str, *, with_names: bool) -> ProcessReading:
@@ -432,6 +431,5 @@ def _process(process: RawProcess, kind: str, *, with_names: bool) -> ProcessRead
         memory_bytes=smi_facts.number(process.memory, BYTES),
         sm_utilization_ratio=smi_facts.number(process.sm, RATIO),
         facts=facts,
-        locality=Locality.UNKNOWN,
         workload=Holder(),
     )

@@ -5,6 +5,8 @@ parentheses and spaces; proc(5) numbers the fields after it from 3. Pressure sta
 the host and of each cgroup: https://docs.kernel.org/accounting/psi.html
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -44,8 +46,9 @@ def is_virtual_machine(procfs: Path, sysfs: Path) -> bool | None:
 class ProcessStat(NamedTuple):
     """The fields used of a process's or thread's stat file. Times are in ticks of 1/sysconf(SC_CLK_TCK) seconds.
 
-    The name is the comm: 15 bytes at most. Ticks of a process are those of all its threads; `started_ticks` count from
-    boot. `foreground` is whether it is in the foreground process group of a terminal.
+    The name is the comm: at most 15 bytes of anything, and never the command line, which may hold secrets. Ticks of a
+    process are those of all its threads; `started_ticks` count from boot. `foreground` is whether it is in the
+    foreground process group of a terminal.
     """
 
     name: str
@@ -62,6 +65,10 @@ class ProcessStat(NamedTuple):
     @property
     def ticks(self) -> int:
         return self.user_ticks + self.system_ticks
+
+    def is_same(self, other: ProcessStat | None) -> bool:
+        """Whether this is the same process, not a later one with its PID, and runs the same program."""
+        return other is not None and (self.name, self.started_ticks) == (other.name, other.started_ticks)
 
 
 def thread_numbers(folder: str) -> list[int]:

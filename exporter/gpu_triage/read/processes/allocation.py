@@ -1,17 +1,17 @@
 """Which pods and Slurm jobs the scheduler allocated the GPU to, even if they run no process on it yet."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.session import Device
-from gpu_triage.machine import Holder, Moment, dra_name, index_name, minor_name
+from gpu_triage.machine import Holder, HolderSource, Machine, Moment, dra_name, index_name, minor_name
 from gpu_triage.read.gpu.identity import read_minor_number
 from gpu_triage.read.gpu.mig import read_mig_uuids
 from gpu_triage.read.gpu.modes import mig_mode
 from gpu_triage.read.metrics.bounds import Bound
-from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels, GpuRound
+from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels, GpuRound, HostRound
 from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge
 
 MOST_ALLOCATIONS: Final = 64
@@ -59,6 +59,16 @@ class AllocationCache:
     def known(self, at: Moment) -> bool:
         latest = self._latest
         return latest is not None and at.monotonic - latest[0] <= self._fresh_for_seconds
+
+
+def refreshing(source_of: Callable[[Machine], HolderSource | None]) -> Callable[[HostRound], None]:
+    """Return a reader that refreshes a source, if the machine has it; it produces no samples."""
+
+    def read(round_: HostRound) -> None:
+        if (source := source_of(round_.machine)) is not None:
+            round_.failures.extend(source.refresh(round_.at))
+
+    return read
 
 
 def names_of(device: Device, minor: int | None) -> frozenset[str]:

@@ -88,9 +88,7 @@ class CgroupReading:
     throttled_periods: Annotated[int | None, GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL] = None
     throttled_seconds: Annotated[float | None, GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL] = None
     memory_events: Annotated[Mapping[str, int] | None, GPU_CGROUP_MEMORY_EVENTS_TOTAL] = None
-    cpu_pressure: Annotated[Mapping[str, float] | None, GPU_CGROUP_PRESSURE_SECONDS_TOTAL, "cpu"] = None
-    io_pressure: Annotated[Mapping[str, float] | None, GPU_CGROUP_PRESSURE_SECONDS_TOTAL, "io"] = None
-    memory_pressure: Annotated[Mapping[str, float] | None, GPU_CGROUP_PRESSURE_SECONDS_TOTAL, "memory"] = None
+    pressure: Annotated[Mapping[tuple[str, str], float] | None, GPU_CGROUP_PRESSURE_SECONDS_TOTAL] = None
     written_bytes: Annotated[int | None, GPU_CGROUP_WRITTEN_BYTES_TOTAL] = None
 
 
@@ -110,7 +108,7 @@ class CgroupsReader:
         self._known: dict[str, _Known] = {}
 
     def read(
-        self, machine: Machine, facts: Mapping[int, ProcessFacts | None], now: float, failures: list[str]
+        self, machine: Machine, facts: Mapping[int, ProcessFacts], now: float, failures: list[str]
     ) -> tuple[CgroupReading, ...]:
         """Read the cgroups that contain these processes, plus parent cgroups that have a limit.
 
@@ -125,11 +123,11 @@ class CgroupsReader:
         failures.extend(sorted(ask.failures))
         return tuple(each for each in readings if each is not None)
 
-    def _places(self, folders: CgroupFolders, facts: Mapping[int, ProcessFacts | None]) -> dict[str, dict[str, Path]]:
+    def _places(self, folders: CgroupFolders, facts: Mapping[int, ProcessFacts]) -> dict[str, dict[str, Path]]:
         """Folders of each cgroup by path; inner keys: ``unified``, ``cpu``, ``memory``, ``job``."""
         found: dict[str, dict[str, Path]] = {}
         for pid, each in sorted(facts.items()):
-            for name, place in each.cgroups._asdict().items() if each is not None else ():
+            for name, place in each.cgroups._asdict().items():
                 for path, folder, of_job in _levels(folders, place, pid):
                     if path in found or len(found) < _MOST_CGROUPS:
                         found.setdefault(path, {}).update({name: folder} | ({"job": folder} if of_job else {}))
@@ -144,6 +142,7 @@ def _reading(path: str, places: Mapping[str, Path], ask: _Asking, cgroup: _Known
     if cgroup.cpus is None and not cgroup.limits_memory and job is None:
         return None
     cpu = _cpu_counts(places, ask) if cgroup.cpus is not None else {}
+    stalls = {of: ask(job, f"{of}.pressure", parse_pressure) or {} for of in RESOURCES}
     reading = CgroupReading(
         path,
         cgroup.cpus,
@@ -151,7 +150,7 @@ def _reading(path: str, places: Mapping[str, Path], ask: _Asking, cgroup: _Known
         throttled_periods=cpu.get("nr_throttled"),
         throttled_seconds=cpu["throttled"] / _NANOSECONDS if "throttled" in cpu else None,
         memory_events=(_memory_events(places, ask) if cgroup.limits_memory else {}) or None,
-        **{f"{of}_pressure": ask(job, f"{of}.pressure", parse_pressure) for of in RESOURCES},
+        pressure={(of, kind): seconds for of, kinds in stalls.items() for kind, seconds in kinds.items()} or None,
         written_bytes=ask(job, "io.stat", _written_bytes),
     )
     return cgroup.counters.continued(reading)

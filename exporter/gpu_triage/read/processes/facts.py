@@ -72,11 +72,7 @@ def job_level(path: str) -> str:
 
 
 def _last_match(pattern: re.Pattern[str], paths: list[str]) -> str:
-    for path in paths:
-        found: list[str] = pattern.findall(path)
-        if found:
-            return found[-1]
-    return ""
+    return next((found[-1] for path in paths if (found := pattern.findall(path))), "")
 
 
 def names_are_host_pids(procfs: Path) -> bool | None:
@@ -145,18 +141,13 @@ def parse_status(text: str) -> Mapping[str, str]:
     return {name: value.strip() for name, colon, value in pairs if colon}
 
 
-def process_name(procfs: Path, pid: int) -> str:
-    """The process's comm, at most 15 bytes of anything, or "". Never its command line, which may contain secrets."""
-    return text_of(f"{procfs}/{pid}/comm").strip()
-
-
 _KEPT_SECONDS = 30.0
 
 
 class _Kept(NamedTuple):
-    """Cached facts, the identity they belong to, and the monotonic second at which they were read."""
+    """Cached facts, the process they belong to, and the monotonic second at which they were read."""
 
-    identity: tuple[str, int]
+    stat: ProcessStat
     facts: ProcessFacts
     read_at: float
 
@@ -172,32 +163,29 @@ class ProcessFactsReader:
     def __init__(self) -> None:
         self._kept: dict[int, _Kept] = {}
 
-    def read(
-        self, procfs: Path, stats: Mapping[int, ProcessStat | None], now: float
-    ) -> Mapping[int, ProcessFacts | None]:
-        """Read facts by PID of this procfs; None if the process does not exist, or ended or was replaced meanwhile.
+    def read(self, procfs: Path, stats: Mapping[int, ProcessStat | None], now: float) -> Mapping[int, ProcessFacts]:
+        """Read facts by PID of this procfs, without processes that do not exist, or ended or were replaced meanwhile.
 
         Facts without any value are those of a process with files that procfs hides, as with hidepid=1.
-        Cache entries for PIDs not in `stats` are dropped. Source: ``/proc/PID/{comm,status,cgroup,stat}``.
+        Cache entries for PIDs not in `stats` are dropped. Source: ``/proc/PID/{status,cgroup,stat}``.
         """
         kept, self._kept = self._kept, {}
-        facts: dict[int, ProcessFacts | None] = dict.fromkeys(stats)
+        facts: dict[int, ProcessFacts] = {}
         user_names: Mapping[int, str] | None = None
         for pid, stat in stats.items():
-            identity, known = _identity(stat), kept.get(pid)
-            if known is None or known.identity != identity or now - known.read_at >= _KEPT_SECONDS:
-                if stat is None and refusal(f"{procfs}/{pid}/stat") != "no_permission":
-                    continue
+            if stat is None:
+                if refusal(f"{procfs}/{pid}/stat") == "no_permission":
+                    facts[pid] = NO_FACTS
+                continue
+            known = kept.get(pid)
+            if known is None or not stat.is_same(known.stat) or now - known.read_at >= _KEPT_SECONDS:
                 user_names = read_user_names(procfs) if user_names is None else user_names
-                read = _read_facts(procfs, pid, stat, user_names)
-                if _identity(read_process_stat(f"{procfs}/{pid}")) != identity:
+                known = _Kept(stat, _read_facts(procfs, pid, stat, user_names), now)
+                if not stat.is_same(read_process_stat(f"{procfs}/{pid}")):
                     continue
-                facts[pid] = read
-                if identity is None or not (read.name and read.user and read.allowed_cpus):
-                    # A value that every process has is missing: do not cache.
-                    continue
-                known = _Kept(identity, read, now)
-            facts[pid], self._kept[pid] = known.facts, known
+            facts[pid] = known.facts
+            if known.facts.user and known.facts.allowed_cpus:  # which every process has
+                self._kept[pid] = known
         return facts
 
 
@@ -212,21 +200,16 @@ def read_user_names(procfs: Path) -> Mapping[int, str]:
     return {int(e[2]): e[0] for e in entries if len(e) > 2 and e[2].isdecimal()}  # noqa: PLR2004 - name:password:id
 
 
-def _identity(stat: ProcessStat | None) -> tuple[str, int] | None:
-    """Distinguishes a process from a later one with the same PID, and from the program it ran before exec."""
-    return (stat.name, stat.started_ticks) if stat else None
-
-
-def _read_facts(procfs: Path, pid: int, stat: ProcessStat | None, user_names: Mapping[int, str]) -> ProcessFacts:
+def _read_facts(procfs: Path, pid: int, stat: ProcessStat, user_names: Mapping[int, str]) -> ProcessFacts:
     status = parse_status(text_of(f"{procfs}/{pid}/status"))
     cgroups = text_of(f"{procfs}/{pid}/cgroup")
     return ProcessFacts(
-        process_name(procfs, pid),
+        stat.name,
         _user(status.get("Uid", ""), user_names),
         _cpus(status.get("Cpus_allowed_list", "")),
         parse_cgroup(cgroups),
         parse_membership(cgroups),
-        0 if stat is None else _waits_for(procfs, pid, stat),
+        _waits_for(procfs, pid, stat),
     )
 
 

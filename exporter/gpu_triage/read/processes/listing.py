@@ -1,7 +1,6 @@
 """The driver's process lists of a GPU."""
 
 from collections.abc import Mapping, Sequence
-from ctypes import Array
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -23,7 +22,6 @@ _NOT_TOLD: Final = (1 << 64) - 1
 """NVML_VALUE_NOT_AVAILABLE: only the Windows driver returns it."""
 
 _NO_INSTANCE: Final = 0xFFFFFFFF
-_NO_INSTANCES: Final[frozenset[tuple[int, int]]] = frozenset()
 _MOST_PID: Final = 1 << 22
 """The kernel's PID_MAX_LIMIT."""
 
@@ -41,9 +39,6 @@ class ListedProcess(NamedTuple):
     instances: frozenset[tuple[int, int]]
 
 
-_NOT_LISTED: Final = ListedProcess(0, is_compute=False, memory_bytes=None, instances=_NO_INSTANCES)
-
-
 @dataclass(frozen=True, slots=True)
 class ProcessList:
     """The processes of one GPU, each once, largest memory first, and whether the driver truncated a list.
@@ -56,49 +51,26 @@ class ProcessList:
     ended_early: bool = False
 
 
-class ProcessLister:
-    """Lists the processes on one GPU. Reuses the previous result if the driver's lists have not changed."""
-
-    def __init__(self) -> None:
-        self._before: tuple[Mapping[str, object], ProcessList] | None = None
-
-    def read(self, inquiry: Inquiry) -> ProcessList:
-        lists = _lists(inquiry)
-        # Lists other than ctypes arrays never compare equal.
-        written = {kind: bytes(own) if isinstance(own, Array) or not own else object() for kind, own in lists.items()}
-        if self._before is not None and self._before[0] == written:
-            return self._before[1]
-        failures = len(inquiry.failures)
-        listed = _merged(inquiry, lists)
-        # Do not cache a list with invalid entries, so that they are reported every round.
-        self._before = (written, listed) if len(inquiry.failures) == failures else None
-        return listed
-
-
-def _lists(inquiry: Inquiry) -> dict[str, Sequence[Any]]:
-    lists: dict[str, Sequence[Any]] = {}
+def list_processes(inquiry: Inquiry) -> ProcessList:
+    """Ask the driver for the processes on a GPU."""
+    merged: dict[int, ListedProcess] = {}
+    pids: dict[str, frozenset[int]] = {}
+    ended_early = False
     for kind, functions in KINDS.items():
         answers = (inquiry.many(function) for function in functions)
         entries = next((entries for entries in answers if entries is not None), None)
-        if entries is not None:
-            lists[kind] = entries
-    return lists
-
-
-def _merged(inquiry: Inquiry, lists: Mapping[str, Sequence[Any]]) -> ProcessList:
-    merged: dict[int, ListedProcess] = {}
-    pids: dict[str, frozenset[int]] = {}
-    for kind, entries in lists.items():
+        if entries is None:
+            continue
+        ended_early |= len(entries) >= MOST_LISTED
         by_pid = _by_pid(inquiry, entries, is_compute=kind != "graphics")
         if entries and not by_pid:
             continue  # only invalid entries: the count is unknown
         pids[kind] = frozenset(by_pid)
-        for pid, (_, is_compute, memory, instances) in by_pid.items():
-            before = merged.get(pid, _NOT_LISTED)  # in another list, which reports its full memory as well
-            used = _most(before.memory_bytes, memory)
-            merged[pid] = ListedProcess(pid, before.is_compute or is_compute, used, before.instances | instances)
+        for pid, own in by_pid.items():
+            other = merged.get(pid, own)  # of another list, which reports its full memory as well
+            used = _most(other.memory_bytes, own.memory_bytes)
+            merged[pid] = ListedProcess(pid, other.is_compute or own.is_compute, used, other.instances | own.instances)
     largest = sorted(merged.values(), key=lambda process: (-(process.memory_bytes or 0), process.pid))
-    ended_early = any(len(entries) >= MOST_LISTED for entries in lists.values())
     return ProcessList(_counted(pids), tuple(largest), ended_early)
 
 
@@ -120,9 +92,8 @@ def _by_pid(inquiry: Inquiry, entries: Sequence[Any], *, is_compute: bool) -> di
         if inquiry.within(pid, 0, _MOST_PID) is None:
             continue
         used = inquiry.within(memory, 0, _MOST_BYTES) if memory != _NOT_TOLD else None
-        # The first version of these lists has no instance IDs.
-        instance = getattr(entry, "gpuInstanceId", _NO_INSTANCE), getattr(entry, "computeInstanceId", _NO_INSTANCE)
-        instances = _NO_INSTANCES if _NO_INSTANCE in instance else frozenset({instance})
+        instance = entry.gpuInstanceId, entry.computeInstanceId
+        instances = frozenset() if _NO_INSTANCE in instance else frozenset({instance})
         known = found.get(pid)
         if known is not None:
             # Outside the host's PID namespace, drivers may list a process once per client, each with the memory of all

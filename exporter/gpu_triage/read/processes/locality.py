@@ -4,27 +4,28 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 from gpu_triage.driver.kernel.files import parse_count, parse_file
 from gpu_triage.driver.kernel.numa import near_nodes, read_distances, read_numa_nodes
 from gpu_triage.driver.kernel.pci_bus import numa_node_of
+from gpu_triage.driver.kernel.procfs import read_process_stat
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.metrics.contract import GpuCollector, GpuRound
 from gpu_triage.read.metrics.metric import Tier, gpu_gauge
 from gpu_triage.read.metrics.rendering import Each
-from gpu_triage.read.processes.facts import ProcessFacts, driver_pids, process_name
-from gpu_triage.read.processes.listing import ProcessLister
+from gpu_triage.read.processes.facts import ProcessFacts, driver_pids
+from gpu_triage.read.processes.listing import list_processes
 
 
-class Locality(Enum):
-    LOCAL = "every allowed CPU is on the GPU's NUMA node, or on one about as near"
-    REMOTE = "every allowed CPU is on a node that is clearly farther"
-    SPANNING = "some allowed CPUs are near, some are not"
-    UNPINNED = "every CPU of the host is allowed"
-    UNKNOWN = "the GPU's node or the process's CPUs are not known, or all nodes of the host are about as near"
+class Placement(NamedTuple):
+    """Where a process may run, seen from its GPU. By default it is unknown, or all nodes are about as near."""
+
+    local: float | None = None  # 1 on the GPU's NUMA node or one about as near, 0 on clearly farther ones; None on both
+    distance: int | None = None  # if it is not local and that is known
+    unpinned: bool = False  # on every CPU of the host
 
 
 class GpuLocality:
@@ -38,19 +39,14 @@ class GpuLocality:
         self._all_cpus = frozenset().union(*self._nodes.values())
         self.can_tell = bool(self._local_cpus) and self._local_cpus != self._all_cpus
 
-    def of(self, facts: ProcessFacts | None) -> tuple[Locality, int | None]:
-        """Classify where a process may run, with the NUMA distance to it if it is remote and that is known."""
+    def of(self, facts: ProcessFacts | None) -> Placement:
         allowed = ((facts and facts.allowed_cpus) or frozenset()) & self._all_cpus
         if not self.can_tell or not allowed:
-            return Locality.UNKNOWN, None
-        if allowed == self._all_cpus:
-            return Locality.UNPINNED, None
+            return Placement()
         if allowed & self._local_cpus:
-            return Locality.LOCAL if allowed <= self._local_cpus else Locality.SPANNING, None
+            return Placement(1.0 if allowed <= self._local_cpus else None, unpinned=allowed == self._all_cpus)
         reached = (node for node, cpus in self._nodes.items() if cpus & allowed)
-        return Locality.REMOTE, min(
-            (self._distances[node] for node in reached if node in self._distances), default=None
-        )
+        return Placement(0.0, min((self._distances[node] for node in reached if node in self._distances), default=None))
 
 
 def _near_nodes(gpu: GpuRound) -> tuple[Mapping[int, frozenset[int]], Mapping[int, int], frozenset[int]]:
@@ -92,44 +88,32 @@ class ProcessMemoryLocalityReading:
     processes: Annotated[tuple[ProcessMemory, ...], Each("pid", "name")]
 
 
-class ProcessMemoryLocalityReader:
-    """Reads numa_maps of a GPU's processes.
+def read_memory_locality(gpu: GpuRound, most: int, within_seconds: float) -> ProcessMemoryLocalityReading:
+    """Read where the memory of a GPU's processes is (nvmlDeviceGet*RunningProcesses, /proc/PID/numa_maps).
 
-    To produce it, the kernel walks the process's page tables (about 40 ms per GiB of 4 KiB pages) while holding the
-    process's mmap lock: page faults proceed, but mmap and munmap block. So it has a time limit in the GPU's lane.
+    At most `most` processes are read, and no further one is begun after `within_seconds`. To produce numa_maps, the
+    kernel walks the process's page tables (about 40 ms per GiB of 4 KiB pages) while holding the process's mmap lock:
+    page faults proceed, but mmap and munmap block. Each distinct failure, ``out_of_time`` too, is recorded once.
     """
-
-    def __init__(self, most: int, within_seconds: float) -> None:
-        """Read at most `most` processes, and start no new one after `within_seconds` in a round."""
-        self._most = most
-        self._lister = ProcessLister()
-        self._within_seconds = within_seconds
-
-    def read(self, gpu: GpuRound) -> ProcessMemoryLocalityReading:
-        """Read the memory placement of the GPU's processes (nvmlDeviceGet*RunningProcesses, /proc/PID/numa_maps).
-
-        Each distinct failure reason, including ``out_of_time``, is recorded once per round.
-        """
-        nodes, _, near = _near_nodes(gpu)
-        all_near = not near or len(near) == len(nodes)
-        if all_near or not driver_pids(gpu.machine.procfs, gpu.versions.driver).procfs:
-            return ProcessMemoryLocalityReading(())
-        failures: set[str] = set()
-        found: list[ProcessMemory] = []
-        machine = gpu.machine
-        for process in self._lister.read(gpu.inquiry).processes[: self._most]:
-            if machine.clock.now().monotonic - gpu.at.monotonic > self._within_seconds:
-                failures.add("out_of_time")
-                break
-            try:
-                ratio = _local_ratio(machine.procfs / str(process.pid) / "numa_maps", near)
-            except HostReadFailed as failed:
-                failures.add(failed.reason)
-                continue
-            if ratio is not None:
-                found.append(ProcessMemory(process.pid, process_name(machine.procfs, process.pid), ratio))
-        gpu.inquiry.failures.extend(sorted(failures))
-        return ProcessMemoryLocalityReading(tuple(found))
+    nodes, _, near = _near_nodes(gpu)
+    machine, failures, found = gpu.machine, set[str](), list[ProcessMemory]()
+    all_near = not near or len(near) == len(nodes)
+    if all_near or not driver_pids(machine.procfs, gpu.versions.driver).procfs:
+        return ProcessMemoryLocalityReading(())
+    for process in list_processes(gpu.inquiry).processes[:most]:
+        folder = machine.procfs / str(process.pid)
+        if machine.clock.now().monotonic - gpu.at.monotonic > within_seconds:
+            failures.add("out_of_time")
+            break
+        try:
+            ratio = _local_ratio(folder / "numa_maps", near)
+        except HostReadFailed as failed:
+            failures.add(failed.reason)
+            continue
+        if ratio is not None and (stat := read_process_stat(folder)) is not None:
+            found.append(ProcessMemory(process.pid, stat.name, ratio))
+    gpu.inquiry.failures.extend(sorted(failures))
+    return ProcessMemoryLocalityReading(tuple(found))
 
 
 def parse_numa_maps(text: str) -> Mapping[int, int]:
@@ -157,6 +141,8 @@ PROCESS_MEMORY_LOCALITY = GpuCollector(
     about="share of processes' memory on the GPU's NUMA node; walks their page tables under their memory lock",
     tier=Tier.SLOW,
     # Half of the deadline: reading the last process may take past the time limit.
-    reader=lambda config: ProcessMemoryLocalityReader(config.process_max, config.sample_deadline_seconds / 2).read,
+    reader=lambda config: partial(
+        read_memory_locality, most=config.process_max, within_seconds=config.sample_deadline_seconds / 2
+    ),
     default=False,
 )

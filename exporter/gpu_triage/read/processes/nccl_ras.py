@@ -252,9 +252,8 @@ def _parse_json(document: Any) -> Status:
                 status.ranks.setdefault(gpu, (name, str(entry["rank"])))
                 status.lost[gpu] = DEAD if dead else UNRESPONSIVE
         if launched:
-            status.communicators += 1
             status.launched[name] = launched
-    status.gpus, status.hosts = len(status.ranks), tuple(hosts)
+    status.communicators, status.gpus, status.hosts = len(status.launched), len(status.ranks), tuple(hosts)
     return status
 
 

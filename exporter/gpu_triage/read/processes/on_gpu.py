@@ -25,8 +25,8 @@ from gpu_triage.read.processes.facts import (
     driver_pids,
     sees_every_process,
 )
-from gpu_triage.read.processes.listing import BOTH, KINDS, ProcessLister
-from gpu_triage.read.processes.locality import GpuLocality, Locality
+from gpu_triage.read.processes.listing import BOTH, KINDS, list_processes
+from gpu_triage.read.processes.locality import GpuLocality
 from gpu_triage.read.processes.pods import WorkloadFinder
 from gpu_triage.read.processes.threads import IoReader, IoReading, ThreadsReader, ThreadsReading
 from gpu_triage.read.processes.vitals import ProcessVitals, ProcessVitalsReader
@@ -82,7 +82,7 @@ GPU_PROCESS_INFO = gpu_info(
         *("pid", "process", "user", "container_id", "pod_uid"),
         *("workload_pod", "workload_namespace", "workload_container", "slurm_job_id"),
     ),
-    source="/proc/PID/{comm,status,cgroup}, /var/log/containers, the kubelet",
+    source="/proc/PID/{stat,status,cgroup}, /var/log/containers, the kubelet",
 )
 GPU_PROCESS_OWNER_INFO = gpu_info(
     "Owners of the processes on the GPU, one series each, with labels of gpu_process_info; all empty for processes "
@@ -115,10 +115,11 @@ class ProcessReading:
     memory_bytes: Annotated[float | None, GPU_PROCESS_MEMORY_BYTES]
     sm_utilization_ratio: Annotated[float | None, GPU_PROCESS_SM_UTILIZATION_RATIO]
     facts: ProcessFacts | None
-    locality: Locality
     workload: Holder  # its pod and container
     vitals: ProcessVitals | None = None
     numa_distance: Annotated[int | None, GPU_PROCESS_NUMA_DISTANCE] = None
+    numa_local: Annotated[float | None, GPU_PROCESS_NUMA_LOCAL] = None
+    unpinned: bool = False  # whether it may run on every CPU of a host with near and far NUMA nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,19 +128,19 @@ class ProcessesReading:
     # processes.
     counts: Annotated[Mapping[str, int], GPU_PROCESSES]
     processes: tuple[ProcessReading, ...]  # the largest by memory, up to the configured maximum
-    truncated: int  # minimum number of processes left out
+    # Minimum number of processes left out; None if it is not known how many there are.
+    truncated: Annotated[int | None, GPU_PROCESSES_TRUNCATED] = None
     # Whether this host has near and far NUMA nodes, and at least one process, if any, could be read.
-    locality_known: bool
-    cgroups: tuple[CgroupReading, ...] = ()
+    locality_known: bool = False
     threads: ThreadsReading | None = None
     io: IoReading | None = None
+    cgroups: tuple[CgroupReading, ...] = ()
 
 
 class ProcessesReader:
     def __init__(self, most: int) -> None:
         self._most = most
         self._newest_us = 0
-        self._lister = ProcessLister()
         self._facts = ProcessFactsReader()
         self._vitals = ProcessVitalsReader()
         self._cgroups = CgroupsReader()
@@ -147,10 +148,10 @@ class ProcessesReader:
         self._io = IoReader()
 
     def read(self, gpu: GpuRound) -> ProcessesReading:
-        listed = self._lister.read(gpu.inquiry)
+        listed = list_processes(gpu.inquiry)
         if not listed.processes and not sees_every_process(gpu.machine.procfs):
             # The list may be empty only because the processes are hidden from us, so do not report the GPU as free.
-            return ProcessesReading({}, (), 0, locality_known=False)
+            return ProcessesReading({}, ())
         # In MIG mode the driver keeps no samples, and a missing sample would be read as an idle process.
         pids = driver_pids(gpu.machine.procfs, gpu.versions.driver)
         sampled = bool(listed.processes) and pids.utilization and not mig_mode(gpu.inquiry)
@@ -162,8 +163,8 @@ class ProcessesReader:
         looked_up = [process.pid for process in shown] if pids.procfs else []
         stats = read_process_stats(gpu.machine.procfs, looked_up)
         facts = self._facts.read(gpu.machine.procfs, stats, gpu.at.monotonic)
-        vitals = self._vitals.read(gpu.machine.procfs, {pid: stats[pid] for pid in stats if facts[pid]}, gpu.at)
-        threads = self._threads.read(gpu.machine.procfs, [pid for pid in stats if facts[pid]], gpu.at.monotonic)
+        vitals = self._vitals.read(gpu.machine.procfs, {pid: stats[pid] for pid in facts}, gpu.at)
+        threads = self._threads.read(gpu.machine.procfs, facts.keys(), gpu.at.monotonic)
         processes = tuple(
             ProcessReading(
                 pid=process.pid,
@@ -171,23 +172,24 @@ class ProcessesReader:
                 memory_bytes=process.memory_bytes if pids.memory else None,
                 sm_utilization_ratio=None if utilization is None else utilization.get(process.pid, 0.0),
                 facts=facts.get(process.pid),
-                locality=locality,
                 workload=workloads.workload(process, facts.get(process.pid)),
                 vitals=vitals.get(process.pid),
-                numa_distance=distance,
+                numa_distance=placement.distance,
+                numa_local=placement.local,
+                unpinned=placement.unpinned,
             )
             for process in shown
-            for locality, distance in [numa.of(facts.get(process.pid))]
+            for placement in [numa.of(facts.get(process.pid))]
         )
         return ProcessesReading(
             counts=listed.counts,
             processes=processes,
-            truncated=len(listed.processes) - len(processes) + listed.ended_early,
+            truncated=len(listed.processes) - len(processes) + listed.ended_early if listed.counts else None,
             # If there are processes but none could be read, none of them can be called well placed.
             locality_known=numa.can_tell and (not listed.processes or any(process.facts for process in processes)),
-            cgroups=self._cgroups.read(gpu.machine, facts, gpu.at.monotonic, gpu.inquiry.failures),
             threads=threads,
             io=self._io.read(gpu.machine.procfs, self._threads.processes),
+            cgroups=self._cgroups.read(gpu.machine, facts, gpu.at.monotonic, gpu.inquiry.failures),
         )
 
     def _utilization(self, inquiry: Inquiry, wall: float) -> Mapping[int, float | None] | None:
@@ -207,13 +209,8 @@ class ProcessesReader:
         return latest
 
 
-_LOCAL = {Locality.LOCAL: 1.0, Locality.REMOTE: 0.0}
-
-
 def render(reading: ProcessesReading, gpu: GpuLabels) -> Iterator[Sample]:
     yield from samples(reading, gpu)
-    if reading.counts:
-        yield GPU_PROCESSES_TRUNCATED.sample(reading.truncated, *gpu)
     for process in reading.processes:
         yield from _render_process(process, gpu)
     for owner in dict.fromkeys(_owner_labels(process) for process in reading.processes):
@@ -223,17 +220,15 @@ def render(reading: ProcessesReading, gpu: GpuLabels) -> Iterator[Sample]:
     for cgroup in reading.cgroups:
         yield from samples(cgroup, (*gpu, cgroup.path))
     if reading.locality_known and "compute" in reading.counts:
-        compute = [process.locality for process in reading.processes if process.is_compute]
-        yield GPU_NUMA_MISMATCHED_PROCESSES.sample(compute.count(Locality.REMOTE), *gpu)
-        yield GPU_NUMA_UNPINNED_PROCESSES.sample(compute.count(Locality.UNPINNED), *gpu)
+        compute = [process for process in reading.processes if process.is_compute]
+        yield GPU_NUMA_MISMATCHED_PROCESSES.sample(sum(process.numa_local == 0 for process in compute), *gpu)
+        yield GPU_NUMA_UNPINNED_PROCESSES.sample(sum(process.unpinned for process in compute), *gpu)
 
 
 def _render_process(process: ProcessReading, gpu: GpuLabels) -> Iterator[Sample]:
     facts = process.facts or NO_FACTS
     labels = (*gpu, str(process.pid), facts.name)
     yield from samples(process, labels)
-    if process.locality in _LOCAL:
-        yield GPU_PROCESS_NUMA_LOCAL.sample(_LOCAL[process.locality], *labels)
     yield from samples(process.vitals, labels)
     if process.facts and process.is_compute:
         yield GPU_PROCESS_WAITS_FOR.sample(facts.waits_for, *labels)

@@ -5,6 +5,7 @@ decoder of the protobuf wire format is included: generated code would tie this p
 and escape linting and type checks.
 """
 
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
@@ -16,9 +17,9 @@ from gpu_triage.errors import ConfigError, HostReadFailed
 from gpu_triage.machine import Holder, Moment, dra_name
 from gpu_triage.read.gpu.identity import read_minor_number
 from gpu_triage.read.gpu.mig import read_mig_uuids
-from gpu_triage.read.metrics.contract import GpuRound, HostCollector, HostRound
+from gpu_triage.read.metrics.contract import GpuRound, HostCollector
 from gpu_triage.read.metrics.metric import Tier
-from gpu_triage.read.processes.allocation import AllocationCache, names_of
+from gpu_triage.read.processes.allocation import AllocationCache, names_of, refreshing
 from gpu_triage.read.processes.facts import ProcessFacts
 from gpu_triage.read.processes.listing import ListedProcess
 
@@ -34,8 +35,7 @@ _POD_NAME, _POD_NAMESPACE, _POD_CONTAINERS = 1, 2, 3
 _CONTAINER_NAME, _CONTAINER_DEVICES, _CONTAINER_DYNAMIC_RESOURCES = 1, 2, 5
 _DEVICE_IDS: Final = 2
 _CLAIM_RESOURCES: Final = 4
-_CLAIM_CDI_DEVICES, _CLAIM_DRIVER, _CLAIM_DEVICE = 1, 2, 4
-_CDI_NAME: Final = 1
+_CLAIM_DRIVER, _CLAIM_DEVICE = 2, 4
 
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 _FIXED_BYTES: Final = {_FIXED64: 8, _FIXED32: 4}
@@ -44,10 +44,6 @@ _NVIDIA_DEVICE: Final = re.compile(r"(?P<uuid>(?:GPU|MIG)-[0-9A-Za-z/-]{1,100})(
 _DRA_DRIVER: Final = "gpu.nvidia.com"
 _DRA_DEVICE: Final = re.compile(r"gpu-(?P<minor>[0-9]{1,3})(?:-mig-[0-9A-Za-z.+-]{1,60})?")
 """NVIDIA's DRA driver names a GPU by minor number, a MIG device by its GPU's minor number, profile and placement."""
-_CDI_DEVICE: Final = re.compile(
-    r"k8s\.gpu\.nvidia\.com/(?:device=|claim=[0-9a-f-]{36}-)(?P<device>gpu-[0-9A-Za-z.+-]{1,70})"
-)
-"""Reported by older kubelets instead of driver and device."""
 
 
 class PodDirectory(AllocationCache):
@@ -55,7 +51,7 @@ class PodDirectory(AllocationCache):
         super().__init__(fresh_for_seconds)
         self._ask = ask
 
-    def refresh(self, at: Moment, booted_at: float | None = None) -> tuple[str, ...]:  # noqa: ARG002 - Scheduler
+    def refresh(self, at: Moment) -> tuple[str, ...]:
         try:
             self.keep(parse_holders(self._ask()), at)
         except ValueError as error:
@@ -119,15 +115,9 @@ def _claimed_devices(container: bytes) -> Iterator[str]:
     """Devices a container holds through resource claims (DRA), as `dra_name` formats them."""
     for resource in _messages(container, _CONTAINER_DYNAMIC_RESOURCES):
         for claim in _messages(resource, _CLAIM_RESOURCES):
-            driver = _text(claim, _CLAIM_DRIVER)
-            names = [_text(claim, _CLAIM_DEVICE)] if driver == _DRA_DRIVER else []
-            if not driver:
-                cdi = (_CDI_DEVICE.fullmatch(_text(each, _CDI_NAME)) for each in _messages(claim, _CLAIM_CDI_DEVICES))
-                names = [match["device"] for match in cdi if match is not None]
-            for name in names:
-                device = _DRA_DEVICE.fullmatch(name)
-                if device is not None:
-                    yield dra_name(int(device["minor"]))
+            device = _DRA_DEVICE.fullmatch(_text(claim, _CLAIM_DEVICE))
+            if device is not None and _text(claim, _CLAIM_DRIVER) == _DRA_DRIVER:
+                yield dra_name(int(device["minor"]))
 
 
 def wire_fields(message: bytes) -> Iterator[tuple[int, bytes | None]]:
@@ -170,16 +160,10 @@ def _text(message: bytes, number: int) -> str:
     return texts[-1].decode() if texts else ""
 
 
-def read_pod_names(round_: HostRound) -> None:
-    """Refresh the machine's data of the kubelet; produces no samples."""
-    if round_.machine.pods is not None:
-        round_.failures.extend(round_.machine.pods.refresh(round_.at, None))
-
-
 POD_NAMES = HostCollector(
     about="names of the pods and containers that hold GPUs",
     tier=Tier.MEDIUM,
-    reader=lambda _config: read_pod_names,
+    reader=lambda _config: refreshing(lambda machine: machine.pods),
     needs="kubernetes_pod_resources_socket",
 )
 
@@ -192,8 +176,8 @@ _LINK: Final = re.compile(
 )
 
 
-class ContainerLinks:
-    """Containers by ID, from the names of log symlinks; kept between refreshes, thread-safe.
+class ContainerLinks(AllocationCache):
+    """Containers by ID, from the names of log symlinks.
 
     The kubelet keeps a symlink ``POD_NAMESPACE_CONTAINER-ID.log`` for each container in /var/log/containers, and any
     user may list that folder. Link targets and log contents are not read. With the container ID in a process's cgroup,
@@ -202,36 +186,28 @@ class ContainerLinks:
     """
 
     def __init__(self, directory: Path) -> None:
+        super().__init__(math.inf)
         self._directory = directory
-        self._containers: Mapping[str, Holder] = {}
 
-    def refresh(self) -> tuple[str, ...]:
+    def refresh(self, at: Moment) -> tuple[str, ...]:
         names = read_names(self._directory)
         if names is None:
             raise HostReadFailed("missing", self._directory, "no such folder; is this a node of a cluster?")
-        self._containers = parse_links(names[:MAX_CONTAINERS])  # replaced atomically: other threads read it
+        self.keep(parse_links(names[:MAX_CONTAINERS]), at)
         return ("too_many_containers",) if len(names) > MAX_CONTAINERS else ()
 
-    def workload(self, container_id: str) -> Holder | None:
-        return self._containers.get(container_id)
 
-
-def parse_links(names: Iterable[str]) -> Mapping[str, Holder]:
-    """Parse names in /var/log/containers into containers by ID; other names are ignored."""
-    matches = (_LINK.fullmatch(name) for name in names)
-    return {m["id"]: Holder(m["pod"], m["namespace"], m["container"]) for m in matches if m is not None}
-
-
-def read_container_names(round_: HostRound) -> None:
-    """Refresh the machine's ContainerNames; produces no samples."""
-    if round_.machine.containers is not None:
-        round_.failures.extend(round_.machine.containers.refresh())
+def parse_links(names: Iterable[str]) -> Iterator[tuple[str, Holder]]:
+    """Parse names in /var/log/containers into container IDs and containers; other names are ignored."""
+    for match in map(_LINK.fullmatch, names):
+        if match is not None:
+            yield match["id"], Holder(match["pod"], match["namespace"], match["container"])
 
 
 CONTAINER_NAMES = HostCollector(
     about="names of the pods and containers of processes",
     tier=Tier.MEDIUM,
-    reader=lambda _config: read_container_names,
+    reader=lambda _config: refreshing(lambda machine: machine.containers),
     needs="kubernetes_container_logs",
     own_lane=True,
 )
@@ -250,16 +226,15 @@ class WorkloadFinder:
         kubelet only provides pod names and the cgroup only UIDs, with no mapping between them; then the result is what
         all allocations of the device have in common.
         """
-        machine = self._gpu.machine
+        pods, containers, at = self._gpu.machine.pods, self._gpu.machine.containers, self._gpu.at
         if facts is None or not facts.owner.pod_uid:
             return NO_WORKLOAD
-        known = machine.containers.workload(facts.owner.container_id) if machine.containers is not None else None
-        if known is not None or machine.pods is None:
-            return known or NO_WORKLOAD
-        at, instances = self._gpu.at, {self._mig_uuids.get(each, "") for each in process.instances}
-        # DRA names a GPU by its number, and its MIG instances not at all.
-        found = machine.pods.holders(instances or {self._gpu.inquiry.device.uuid}, at)
-        return in_common(found or machine.pods.holders(self._whole_gpu, at))
+        found = frozenset[Holder]() if containers is None else containers.holders({facts.owner.container_id}, at)
+        if not found and pods is not None:
+            instances = {self._mig_uuids.get(each, "") for each in process.instances}
+            # DRA names a GPU by its number, and its MIG instances not at all.
+            found = pods.holders(instances or {self._gpu.inquiry.device.uuid}, at) or pods.holders(self._whole_gpu, at)
+        return in_common(found)
 
     @cached_property
     def _whole_gpu(self) -> frozenset[str]:

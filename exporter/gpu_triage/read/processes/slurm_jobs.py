@@ -19,9 +19,9 @@ from gpu_triage.driver.kernel.procfs import read_boot
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Holder, Moment, index_name, minor_name
 from gpu_triage.options.config import INDEX
-from gpu_triage.read.metrics.contract import HostCollector, HostRound
+from gpu_triage.read.metrics.contract import HostCollector
 from gpu_triage.read.metrics.metric import Tier
-from gpu_triage.read.processes.allocation import AllocationCache
+from gpu_triage.read.processes.allocation import AllocationCache, refreshing
 
 SUFFIX: Final = ".job"
 MAX_FILES: Final = 1024
@@ -34,13 +34,16 @@ _UUID: Final = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z/-]{1,100}")
 
 
 class JobDirectory(AllocationCache):
-    def __init__(self, directory: Path, numbers: str, fresh_for_seconds: float) -> None:
-        """`numbers` is INDEX if Slurm numbers GPUs by NVML index, MINOR if by device minor number."""
+    def __init__(self, directory: Path, numbers: str, fresh_for_seconds: float, procfs: Path) -> None:
+        """`numbers` is INDEX if Slurm numbers GPUs by NVML index, MINOR if by device minor number.
+
+        A reboot, as `procfs` has it, ended the jobs of all earlier files.
+        """
         super().__init__(fresh_for_seconds)
-        self._directory = directory
+        self._directory, self._procfs = directory, procfs
         self._named = index_name if numbers == INDEX else minor_name
 
-    def refresh(self, at: Moment, booted_at: float | None) -> tuple[str, ...]:
+    def refresh(self, at: Moment) -> tuple[str, ...]:
         names = read_names(self._directory)
         if names is None:
             raise HostReadFailed("missing", self._directory, "no such folder; the prolog should make it")
@@ -48,10 +51,11 @@ class JobDirectory(AllocationCache):
         mine = [name for name in names if name.endswith(SUFFIX) or name.isdecimal()]
         if len(mine) > MAX_FILES:
             failures.append("too_many_jobs")
-        self.keep(self._held(mine[:MAX_FILES], booted_at, failures), at)
+        self.keep(self._held(mine[:MAX_FILES], failures), at)
         return tuple(failures)
 
-    def _held(self, names: list[str], booted_at: float | None, failures: list[str]) -> Iterator[tuple[str, Holder]]:
+    def _held(self, names: list[str], failures: list[str]) -> Iterator[tuple[str, Holder]]:
+        booted_at = read_boot(self._procfs).began_at
         try:
             folder = Folder(self._directory)
         except OSError as error:
@@ -128,17 +132,10 @@ def _devices(text: str, named: Callable[[int], str]) -> Iterator[str]:
             yield from map(named, sorted(parse_cpu_list(part)))
 
 
-def read_slurm_jobs(round_: HostRound) -> None:
-    """Refresh the machine's data of Slurm; produces no samples."""
-    machine = round_.machine
-    if machine.slurm is not None:
-        round_.failures.extend(machine.slurm.refresh(round_.at, read_boot(machine.procfs).began_at))
-
-
 SLURM_JOBS = HostCollector(
     about="which job of Slurm has which GPU",
     tier=Tier.MEDIUM,
-    reader=lambda _config: read_slurm_jobs,
+    reader=lambda _config: refreshing(lambda machine: machine.slurm),
     needs="slurm_jobs_directory",
     own_lane=True,
 )

@@ -100,8 +100,8 @@ class ThreadsReader:
         self.processes: list[int] = []
         self._threads: dict[tuple[int, int], _Thread] = {}
         self._known: list[tuple[int, int]] = []  # (PID, TID)
-        self._listed: tuple[float, frozenset[int]] | None = None
-        self._mains: frozenset[tuple[int, int]] = frozenset()  # of the processes on the GPU
+        self._mains: frozenset[tuple[int, int]] = frozenset()  # of the processes on the GPU, as last listed
+        self._listed_at = 0.0
         self._main_ticks = 0
         self._next = 0
         self._at: float | None = None
@@ -113,7 +113,7 @@ class ThreadsReader:
         if not pids:
             self._at, self.processes = None, []
             return None
-        self._list(procfs, frozenset(pids), now)
+        self._list(procfs, pids, now)
         running, blocked, looked = 0.0, defaultdict[str, float](float), False
         for (pid, thread), stands_for in self._chosen():
             folder = f"{procfs}/{pid}/task/{thread}"
@@ -132,20 +132,16 @@ class ThreadsReader:
         main = self._main_ticks / os.sysconf("SC_CLK_TCK")
         return ThreadsReading(self._running_seconds, dict(self._blocked_seconds), main, self._busiest(now))
 
-    def _list(self, procfs: Path, pids: frozenset[int], now: float) -> None:
-        if self._listed is not None and self._listed[1] == pids and now - self._listed[0] < _LIST_SECONDS:
+    def _list(self, procfs: Path, pids: Collection[int], now: float) -> None:
+        mains = frozenset((pid, pid) for pid in pids)
+        if mains == self._mains and now - self._listed_at < _LIST_SECONDS:
             return
-        self._listed = now, pids
-        self._mains = frozenset((pid, pid) for pid in pids)
+        self._mains, self._listed_at = mains, now
         self.processes = list(_family(procfs, sorted(pids)))[:_MOST_PROCESSES]
-        firsts = [(pid, pid) for pid in self.processes]
-        others = [
-            (pid, thread)
-            for pid in self.processes
-            for thread in thread_numbers(f"{procfs}/{pid}")[:_MOST_THREADS]
-            if thread != pid
-        ]
-        self._known = [*firsts, *others][:_MOST_THREADS]
+        known = dict.fromkeys((pid, pid) for pid in self.processes)  # before all other threads
+        for pid in self.processes:
+            known |= dict.fromkeys((pid, thread) for thread in thread_numbers(f"{procfs}/{pid}")[:_MOST_THREADS])
+        self._known = list(known)[:_MOST_THREADS]
         self._threads = {key: self._threads[key] for key in self._known if key in self._threads}
 
     def _chosen(self) -> Iterator[tuple[tuple[int, int], float]]:
@@ -264,9 +260,8 @@ class IoReader:
             self._known = {}
         if not self._known:
             return None
-        for name in (name for names in _LAYERS.values() for name in names):
-            before = sum(counts[name] for counts in known.values())
-            now = sum(counts[name] for pid, counts in self._known.items() if pid in known)
-            self._bytes[name] += max(0, now - before)
+        before = sum(known.values(), Counter[str]())
+        now = sum((counts for pid, counts in self._known.items() if pid in known), Counter[str]())
+        self._bytes += now - before  # of a Counter, without what would be negative
         written, read = ({layer: self._bytes[names[way]] for layer, names in _LAYERS.items()} for way in (0, 1))
         return IoReading(written, read)

@@ -78,17 +78,15 @@ class _Wait(NamedTuple):
 
 @dataclass(slots=True)
 class _Known:
-    """A process seen before; the start time distinguishes it from a later one with the same PID."""
+    """A process seen before."""
 
-    started: int
     looked_at: float
     waits: dict[int, _Wait]
-    cpu_ticks: int = 0
 
 
 class ProcessVitalsReader:
     def __init__(self) -> None:
-        self._known: dict[int, _Known] = {}
+        self._known: dict[tuple[int, int], _Known] = {}  # by PID and start: a later one has another
         self._boot_at: float | None = None
         self._walls = WallTimes()
 
@@ -106,14 +104,11 @@ class ProcessVitalsReader:
         for pid, stat in stats.items():
             if stat is None:
                 continue
-            known = before.get(pid)
-            if known is None or known.started != stat.started_ticks:
-                known = _Known(stat.started_ticks, at.monotonic, {})
-            self._known[pid] = known
+            process = pid, stat.started_ticks
+            self._known[process] = known = before.get(process) or _Known(at.monotonic, {})
             self._note_waits(f"{procfs}/{pid}", pid, stat, known, at)
-            known.cpu_ticks = max(known.cpu_ticks, stat.ticks)
             found[pid] = ProcessVitals(
-                cpu_seconds=known.cpu_ticks / hertz,
+                cpu_seconds=stat.ticks / hertz,
                 resident_bytes=stat.resident_pages * os.sysconf("SC_PAGESIZE"),
                 threads=stat.threads,
                 started_at=None if self._boot_at is None else self._boot_at + stat.started_ticks / hertz,
@@ -122,13 +117,12 @@ class ProcessVitalsReader:
         return found
 
     def _note_waits(self, folder: str, pid: int, stat: ProcessStat, known: _Known, at: Moment) -> None:
-        waiting = {pid} if stat.state == UNINTERRUPTIBLE else set()
-        others = set(known.waits) - {pid}
+        threads = set(known.waits)
         if at.monotonic - known.looked_at >= _LOOK_SECONDS:
             known.looked_at = at.monotonic
-            others |= set(thread_numbers(folder)[:_MOST_THREADS]) - {pid}
-        stats = ((thread, read_process_stat(f"{folder}/task/{thread}")) for thread in others)
-        waiting |= {thread for thread, each in stats if each is not None and each.state == UNINTERRUPTIBLE}
+            threads |= set(thread_numbers(folder)[:_MOST_THREADS])
+        stats = {thread: read_process_stat(f"{folder}/task/{thread}") for thread in threads - {pid}} | {pid: stat}
+        waiting = [thread for thread, each in stats.items() if each is not None and each.state == UNINTERRUPTIBLE]
         waits: dict[int, _Wait] = {}
         for thread in sorted(waiting, key=lambda each: (each not in known.waits, each))[:_MOST_HANGING]:
             switches = _switches(folder, thread)

@@ -92,6 +92,9 @@ def test_the_owner_of_a_job_that_hangs_is_not_told_to_free_a_gpu() -> None:
     for place in (("a", 0), ("a", 1), ("b", 0), ("b", 1)):
         job.gpu(*place, classes={"hung": 0.8, "compute": 0.2})
     assert advice(job.made()).code == "work.hung"
+    for pace, code in ((0.0, ""), (0.7, "work.allocated_idle")):
+        job = slow(pace).finding("work.allocated_idle", "warning", "a", 0)
+        assert advice(job.made()).code == code
 
 
 def hangs(*odd: tuple[int, float]) -> Job:
@@ -146,7 +149,7 @@ def test_a_clock_stands_out_beyond_what_chips_differ_by(share: float, *, stands_
     comparison = compare(JobMaker("a", "b").gpu("b", 1, clock=1980 * (1 - share)).made())
     assert comparison.gpu is not None
     assert (comparison.gpu.host.instance, comparison.gpu.gpus[0].gpu) == ("b:9836", "1")
-    assert comparison.gpu.stands_out is stands_out
+    assert bool(comparison.gpu.reasons) is stands_out
     assert (comparison.culprit is not None) is stands_out
 
 

@@ -93,11 +93,27 @@ def test_only_a_job_that_may_have_begun_before_a_month_is_searched_for_in_a_year
     assert len(server.asked) == asked
 
 
+def test_a_pod_is_found_with_its_end_and_with_how_many_others_of_its_workload_ran_then() -> None:
+    pods = {"train-0": "r", "train-1": "r", "train-worker-2": "r", "train-3": "s", "train-large-0": "r"}
+    asked_at = 1000 * DAY
+    at = [asked_at - STEP * place for place in range(20, 9, -1)]
+    found = [series(2, *at, workload_pod=pod, workload_namespace=namespace) for pod, namespace in pods.items()]
+    found.append(series(2, asked_at - 500 * STEP, workload_pod="train-9", workload_namespace="r"))
+    server = Server(found=found)
+    pod = find(server, Selection(), parse_wanted("r/train-0"), None)  # type: ignore[arg-type]  # likewise
+    assert (pod.siblings, pod.run.start, pod.run.end, pod.ongoing) == (2, at[0], at[-1], False)
+    assert min(server.points) > 1
+
+
 def test_the_number_of_queries_does_not_depend_on_the_job() -> None:
     server = Server(held=[series(1, instance=f"gpu-{number}:9836") for number in range(1000)])
     found = Found(run(start=0, end=30 * DAY, gpus=8000), (), 0, 30 * DAY, ongoing=True)
     facts_of(server, Selection(), found, window_of(found.run, None))  # type: ignore[arg-type]  # likewise
     assert len(server.asked) == 28
+    # What was there a minute before the job, and findings of the five minutes after it.
+    window = Window(1000, 4600, 15)
+    assert "offset 3660s" in queries(Selection(), run(), window)["before"]
+    assert "[300s]" in late_queries(Selection(), run(), window, 60)["worst"]
     # The limit of VictoriaMetrics holds to more than a hundred hosts, and that of Prometheus (10 MiB) always.
     assert max(map(len, server.asked)) < 150_000
 
@@ -215,7 +231,8 @@ def several(name: str, runs: tuple[Run, ...]) -> list[str]:
 
 
 def test_allocation_and_processes_are_one_job_whose_user_is_that_of_the_allocation() -> None:
-    (found,) = runs_of(parse_wanted("4711"), [slurm(90, 100)], [slurm(91, 100, user="1000")])
+    processes = series(6, *times(91, 100), slurm_job_id="4711", user="1000")  # two GPUs have none
+    (found,) = runs_of(parse_wanted("4711"), [slurm(90, 100)], [processes])
     assert (sorted(found.users), found.gpus, found.start, found.end) == (["ada"], 8, 90 * STEP, NOW)
     assert str(found) == "Slurm job 4711 of ada"
     assert found.selector == 'slurm_job_id="4711"'

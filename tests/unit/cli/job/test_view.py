@@ -70,6 +70,13 @@ def test_steps_of_the_job_come_before_those_of_its_user() -> None:
     assert names(paced()) is None
 
 
+def test_the_slowest_rank_and_host_are_told_if_they_differ() -> None:
+    text = text_of(with_steps(2.0, 2.0, slow=1.5).made())
+    assert "slowest: rank 3 on b:9836 with 1.5 a second, the median is 2\n" in text
+    assert "slowest host: b:9836 with 1.75 a second\n" in text
+    assert "all 4 counters advance alike" in text_of(with_steps(2.0, 2.0).made())
+
+
 def test_notes_say_what_was_not_there_all_the_time() -> None:
     maker = JobMaker("a", "b").leaves("b", 1, EARLY)
     maker.add("parts", series(1, **gpu_labels("a", 0), mig_uuid="MIG-1"))
@@ -241,6 +248,7 @@ def test_a_healthy_job_or_one_that_writes_a_checkpoint_is_held_back_by_nothing(j
     found = advice(job.made())
     assert found.slow.startswith("its GPUs lost no time to a bottleneck")
     assert (found.about, found.code, found.remarkable) == ("", "", False)
+    assert (", and none of them is slower" in found.slow, ", and " in found.slow) == (len(job.places) > 1,) * 2
 
 
 def test_a_finding_that_ended_says_so() -> None:
@@ -248,6 +256,10 @@ def test_a_finding_that_ended_says_so() -> None:
     job.answers["lost"] = [each._replace(samples=((START, START + 1000),)) for each in job.answers["lost"]]
     job.finding("driver.earlier", "info", "b")
     assert advice(job.made()).about == "a:9836 (storage.starved ended 43 min ago)"
+    # One that is seen after the job does not end what lasted as long as the job.
+    job = JobMaker("a", "b").finding("storage.starved", "warning", "a").finding("driver.earlier", "info", "b")
+    job.answers["lost"][1] = job.answers["lost"][1]._replace(samples=((END, END + 300),))
+    assert advice(job.made()).about == "a:9836"
 
 
 CLEAR = re.compile("nothing (?!is known)")

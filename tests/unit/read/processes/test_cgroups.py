@@ -18,7 +18,7 @@ from tests.nvml_bench import BenchMaker
 
 from gpu_triage.driver.kernel.cgroups import CgroupFolders, parse_membership
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.machine import Holder, Moment, Scheduler, index_name, minor_name, real_machine
+from gpu_triage.machine import Holder, HolderSource, Moment, index_name, minor_name, real_machine
 from gpu_triage.options.config import INDEX, MINOR
 from gpu_triage.read.metrics.contract import GpuLabels, GpuRound
 from gpu_triage.read.processes import slurm_jobs
@@ -95,9 +95,8 @@ def test_a_throttled_container_of_kubernetes(host: HostTree) -> None:
             throttled_periods=540,
             throttled_seconds=90.5,
             memory_events={"high": 0, "max": 7, "oom": 1, "oom_kill": 1},
-            cpu_pressure={"some": 2.0, "full": 1.0},
-            io_pressure={"some": 3.0, "full": 0.0},
-            memory_pressure={"some": 0.0, "full": 0.0},
+            pressure={("cpu", "some"): 2.0, ("cpu", "full"): 1.0, ("io", "some"): 3.0, ("io", "full"): 0.0}
+            | {("memory", "some"): 0.0, ("memory", "full"): 0.0},
         )
     }
     assert watch.failures == []
@@ -146,7 +145,11 @@ def test_where_both_versions_are_mounted_each_tells_what_it_has(host: HostTree) 
         }
     )
     (only,) = Watch(host).read(f"4:cpu,cpuacct:{path}\n0::{path}\n").values()
-    assert (only.cpu_limit, only.throttled_seconds, only.io_pressure) == (0.5, 1.0, {"some": 1.0, "full": 0.0})
+    assert (only.cpu_limit, only.throttled_seconds, only.pressure) == (
+        0.5,
+        1.0,
+        {("io", "some"): 1.0, ("io", "full"): 0.0},
+    )
 
 
 ROOTLESS = "/user.slice/user-1000.slice/user@1000.service/user.slice"
@@ -293,9 +296,9 @@ def test_jobs_are_found_by_what_slurm_calls_their_gpus(tmp_path: Path) -> None:
     (tmp_path / ".4243.tmp").write_text("SLURM_JOB_ID=4243\n")
     (tmp_path / "README").write_text("not a job")
     (tmp_path / "0.1").write_text("5\n")  # a MIG device in dcgm-exporter's numbers, which nothing here knows
-    by_index, by_minor = (JobDirectory(tmp_path, numbers, 15.0) for numbers in (INDEX, MINOR))
+    by_index, by_minor = (JobDirectory(tmp_path, numbers, 15.0, tmp_path) for numbers in (INDEX, MINOR))
     for jobs in (by_index, by_minor):
-        assert jobs.refresh(at(0.0), None) == ()
+        assert jobs.refresh(at(0.0)) == ()
     assert by_index.holders({index_name(0), minor_name(5)}, at(0.0)) == {ALICE}
     assert by_index.holders({index_name(1)}, at(0.0)) == {ALICE, Holder(slurm_job_id="77")}
     assert by_minor.holders({index_name(5), minor_name(0)}, at(0.0)) == {ALICE}
@@ -305,13 +308,13 @@ def test_jobs_are_found_by_what_slurm_calls_their_gpus(tmp_path: Path) -> None:
 def test_a_job_ends_with_its_file_and_jobs_that_were_not_read_again_are_withdrawn(tmp_path: Path) -> None:
     file = tmp_path / "4242.job"
     file.write_text(TWO_GPUS)
-    jobs = JobDirectory(tmp_path, INDEX, 15.0)
+    jobs = JobDirectory(tmp_path, INDEX, 15.0, tmp_path)
     assert not jobs.known(at(0.0))
-    jobs.refresh(at(0.0), None)
+    jobs.refresh(at(0.0))
     assert (jobs.holders({index_name(0)}, at(15.0)), jobs.known(at(15.0))) == (frozenset({ALICE}), True)
     assert (jobs.holders({index_name(0)}, at(15.1)), jobs.known(at(15.1))) == (frozenset(), False)
     file.unlink()
-    jobs.refresh(at(20.0), None)
+    jobs.refresh(at(20.0))
     assert (jobs.holders({index_name(0)}, at(20.0)), jobs.known(at(20.0))) == (frozenset(), True)
 
 
@@ -319,10 +322,12 @@ def test_a_file_from_before_the_boot_is_of_a_job_that_the_reboot_ended(tmp_path:
     file = tmp_path / "4242.job"
     file.write_text(TWO_GPUS)
     os.utime(file, (1000.0, 1000.0))
-    jobs = JobDirectory(tmp_path, INDEX, 15.0)
-    jobs.refresh(at(0.0), 999.0)
+    jobs = JobDirectory(tmp_path, INDEX, 15.0, tmp_path)
+    (tmp_path / "stat").write_text("btime 999\n")
+    jobs.refresh(at(0.0))
     assert jobs.holders({index_name(0)}, at(0.0)) == {ALICE}
-    jobs.refresh(at(0.0), 1001.0)
+    (tmp_path / "stat").write_text("btime 1001\n")
+    jobs.refresh(at(0.0))
     assert jobs.holders({index_name(0)}, at(0.0)) == frozenset()
 
 
@@ -333,15 +338,15 @@ def test_a_file_that_cannot_be_used_costs_its_own_job_only(tmp_path: Path) -> No
     (tmp_path / "3.job").mkdir()
     os.mkfifo(tmp_path / "4.job")
     (tmp_path / "5.job").symlink_to("/etc/passwd")
-    jobs = JobDirectory(tmp_path, INDEX, 15.0)
-    assert jobs.refresh(at(0.0), None) == ("malformed", "too_large", "malformed", "malformed", "io_error")
+    jobs = JobDirectory(tmp_path, INDEX, 15.0, tmp_path)
+    assert jobs.refresh(at(0.0)) == ("malformed", "too_large", "malformed", "malformed", "io_error")
     assert jobs.holders({index_name(0)}, at(0.0)) == {ALICE}
 
 
 def test_a_folder_that_is_not_there_is_no_folder_without_jobs(tmp_path: Path) -> None:
-    jobs = JobDirectory(tmp_path / "jobs", INDEX, 15.0)
+    jobs = JobDirectory(tmp_path / "jobs", INDEX, 15.0, tmp_path)
     with pytest.raises(HostReadFailed, match="missing"):
-        jobs.refresh(at(0.0), None)
+        jobs.refresh(at(0.0))
     assert not jobs.known(at(0.0))
 
 
@@ -355,12 +360,11 @@ def kubelet(*held: Held) -> PodDirectory:
     return PodDirectory(lambda: response(*held), 15.0)
 
 
-def asked(round_: GpuRound, pods: Scheduler | None = None, slurm: Scheduler | None = None) -> GpuRound:
+def asked(round_: GpuRound, pods: HolderSource | None = None, slurm: HolderSource | None = None) -> GpuRound:
     """A round on a host of these schedulers, which have answered just now."""
-    if pods is not None:
-        pods.refresh(round_.at, None)
-    if slurm is not None:
-        slurm.refresh(round_.at, None)
+    for source in (pods, slurm):
+        if source is not None:
+            source.refresh(round_.at)
     return dataclasses.replace(round_, machine=dataclasses.replace(round_.machine, pods=pods, slurm=slurm))
 
 
@@ -385,7 +389,7 @@ def test_holders_of_a_gpu(bench: BenchMaker, pods: PodDirectory | None, gpu: int
 def test_a_claim_is_found_by_the_minor_number(bench: BenchMaker) -> None:
     scenario = load_scenario("h100-8")
     gpus = (dataclasses.replace(scenario.gpus[0], minor_number=5), *scenario.gpus[1:])
-    claim = Held("dra", "n", "c", (), claims=(Claim("gpu.nvidia.com", "gpu-5", ""),))
+    claim = Held("dra", "n", "c", (), claims=(Claim("gpu.nvidia.com", "gpu-5"),))
     rounds, reader = bench(dataclasses.replace(scenario, gpus=gpus)), AllocationReader()
     held = [("", Holder("dra", "n", "c"))]
     assert reader.read(asked(rounds.at(1), kubelet(claim))) == held
@@ -402,7 +406,7 @@ def test_a_job_is_found_by_slurms_number_of_the_gpu(bench: BenchMaker, tmp_path:
     gpus = tuple(dataclasses.replace(g, minor_number=swapped.get(i, i)) for i, g in enumerate(scenario.gpus))
     rounds = bench(dataclasses.replace(scenario, gpus=gpus))
     for index in range(4):
-        round_ = asked(rounds.at(1, gpu=index), slurm=JobDirectory(tmp_path, numbers, 15.0))
+        round_ = asked(rounds.at(1, gpu=index), slurm=JobDirectory(tmp_path, numbers, 15.0, tmp_path))
         held = [("", Holder(slurm_job_id="42", user="alice"))] if index == gpu else []
         assert AllocationReader().read(round_) == held
 
@@ -418,10 +422,10 @@ def test_a_pod_on_a_mig_device_holds_that_device(bench: BenchMaker) -> None:
 
 def test_who_does_not_answer_may_have_given_the_gpu_away(bench: BenchMaker, tmp_path: Path) -> None:
     """Kubernetes knows of nobody, and Slurm's folder cannot be read: that the GPU is free is not known."""
-    missing = JobDirectory(tmp_path / "missing", INDEX, 15.0)
+    missing = JobDirectory(tmp_path / "missing", INDEX, 15.0, tmp_path)
     rounds = bench("h100-8")
     with pytest.raises(HostReadFailed):
-        missing.refresh(Moment(0.0, 0.0), None)
+        missing.refresh(Moment(0.0, 0.0))
     for held, allocations in (((), None), ((TRAINER,), [("", Holder("train-0", "research", "trainer"))])):
         pods = kubelet(*held)
         pods.refresh(rounds.at(1).at)

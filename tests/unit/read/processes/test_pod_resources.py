@@ -80,21 +80,15 @@ def test_shares_of_a_gpu_count_as_the_gpu_and_other_devices_do_not_count() -> No
     assert list(parse_holders(response(*held))) == [(GPU, one), (GPU, other), (MIG, other)]
 
 
-CLAIM = "k8s.gpu.nvidia.com/claim=9c2f1d44-6f0e-4c55-9a3b-2f6a1f0f7b11-"
-
-
 @pytest.mark.parametrize(
     ("claim", "minor"),
     [
-        (Claim("gpu.nvidia.com", "gpu-3", CLAIM + "gpu-3"), 3),
-        (Claim("gpu.nvidia.com", "gpu-0-mig-1g.10gb-19-4", CLAIM + "gpu-0-mig-1g.10gb-19-4"), 0),
-        (Claim("gpu.nvidia.com", "gpu-0-mig-9-0-4", CLAIM + "gpu-0-mig-9-0-4"), 0),
-        (Claim("", "", "k8s.gpu.nvidia.com/device=gpu-11"), 11),
-        (Claim("", "", CLAIM + "gpu-5"), 5),
-        (Claim("gpu.nvidia.com", "gpu-vfio-0", CLAIM + "gpu-vfio-0"), None),
-        (Claim("compute-domain.nvidia.com", "channel-0", "k8s.compute-domain.nvidia.com/device=channel-0"), None),
-        (Claim("gpu.intel.com", "gpu-3", "intel.com/gpu=gpu-3"), None),
-        (Claim("", "", "intel.com/gpu=gpu-3"), None),
+        (Claim("gpu.nvidia.com", "gpu-11"), 11),
+        (Claim("gpu.nvidia.com", "gpu-0-mig-1g.10gb-19-4"), 0),
+        (Claim("gpu.nvidia.com", "gpu-0-mig-9-0-4"), 0),
+        (Claim("gpu.nvidia.com", "gpu-vfio-0"), None),
+        (Claim("compute-domain.nvidia.com", "channel-0"), None),
+        (Claim("gpu.intel.com", "gpu-3"), None),
     ],
 )
 def test_gpus_that_dra_gave_away_are_told_by_their_minor_number(claim: Claim, minor: int | None) -> None:
@@ -228,18 +222,18 @@ OTHER_ID = "1c4e91d0" * 8
     ],
 )
 def test_a_link_names_pod_namespace_container_and_id(name: str, workload: Holder | None) -> None:
-    assert parse_links((name,)) == ({} if workload is None else {ID: workload})
+    assert list(parse_links((name,))) == ([] if workload is None else [(ID, workload)])
 
 
 def test_links_are_listed_anew_and_never_opened(tmp_path: Path) -> None:
     links = ContainerLinks(tmp_path)
     (tmp_path / f"train-0_research_trainer-{ID}.log").symlink_to("/nowhere/0.log")
-    assert links.workload(ID) is None
-    assert links.refresh() == ()
-    assert links.workload(ID) == Holder("train-0", "research", "trainer")
+    assert links.holders({ID}, at(0.0)) == frozenset()
+    assert links.refresh(at(0.0)) == ()
+    assert links.holders({ID}, at(9e9)) == {Holder("train-0", "research", "trainer")}
     (tmp_path / f"web_default_nginx-{OTHER_ID}.log").symlink_to("/nowhere/1.log")
-    assert links.refresh() == ()
-    assert links.workload(OTHER_ID) == Holder("web", "default", "nginx")
+    assert links.refresh(at(0.0)) == ()
+    assert links.holders({OTHER_ID}, at(0.0)) == {Holder("web", "default", "nginx")}
 
 
 def test_a_process_on_a_shared_gpu_has_the_names_of_its_own_pod(tmp_path: Path) -> None:

@@ -35,7 +35,6 @@ Mems_allowed_list:\t0-1
 
 def process(host: HostTree, pid: int = 4242, **files: str) -> None:
     whole = {
-        "comm": "python3\n",
         "stat": f"{pid} (python3) {STAT_TAIL}",
         "status": STATUS,
         "cgroup": f"0::{POD_SLICE}/cri-containerd-{ID}.scope\n",
@@ -44,7 +43,7 @@ def process(host: HostTree, pid: int = 4242, **files: str) -> None:
 
 
 def facts_of(procfs: Path, pid: int, reader: ProcessFactsReader | None = None, now: float = 0.0) -> ProcessFacts | None:
-    return (reader or ProcessFactsReader()).read(procfs, read_process_stats(procfs, (pid,)), now)[pid]
+    return (reader or ProcessFactsReader()).read(procfs, read_process_stats(procfs, (pid,)), now).get(pid)
 
 
 def known(facts: ProcessFacts | None) -> ProcessFacts:
@@ -79,8 +78,7 @@ def test_a_process_with_files_that_procfs_hides_is_known_to_exist(host: HostTree
 
 def test_what_cannot_be_read_is_left_out_alone(host: HostTree) -> None:
     process(host, status="Uid:\tme\nCpus_allowed_list:\t0-99999999999\n", cgroup="")
-    host.spoil("proc/4242/comm")
-    assert facts_of(host.procfs, 4242) == ProcessFacts("", "", None, Owner())
+    assert facts_of(host.procfs, 4242) == ProcessFacts("python3", "", None, Owner())
     host.spoil("proc/self/status")
     assert names_are_host_pids(host.procfs) is None
 
@@ -92,7 +90,7 @@ def test_a_process_whose_start_is_not_told_may_be_any_and_has_no_facts(host: Hos
 
 
 def test_a_name_made_to_look_like_something_else_does_not_shift_the_fields(host: HostTree) -> None:
-    process(host, comm="a\x1b[31m) \nR 1\n", stat=f"4242 (a\x1b[31m) \nR 1) {STAT_TAIL}")
+    process(host, stat=f"4242 (a\x1b[31m) \nR 1) {STAT_TAIL}")
     facts = known(facts_of(host.procfs, 4242))
     assert (facts.name, facts.user) == ("a\x1b[31m) \nR 1", "1001")
 
@@ -186,7 +184,7 @@ def test_what_may_change_of_a_living_process_is_read_again_after_half_a_minute_a
     facts = known(facts_of(host.procfs, 4242, reader, 30.0))
     assert (facts.allowed_cpus, facts.owner.slurm_job_id) == (frozenset(range(4)), "5")
     # It executes another program.
-    process(host, comm="train) (S\n", stat=f"4242 (train) (S) {STAT_TAIL}")
+    process(host, stat=f"4242 (train) (S) {STAT_TAIL}")
     assert known(facts_of(host.procfs, 4242, reader, 31.0)).name == "train) (S"
 
 

@@ -4,7 +4,7 @@ import pytest
 from tests.nvml_bench import Bench, BenchMaker
 
 from gpu_triage.read.metrics.contract import GpuRound
-from gpu_triage.read.processes.locality import ProcessMemoryLocalityReader, parse_numa_maps
+from gpu_triage.read.processes.locality import parse_numa_maps, read_memory_locality
 
 pytestmark = pytest.mark.slow
 
@@ -24,9 +24,8 @@ def h100(bench: BenchMaker) -> Bench:
     return bench("h100-8")
 
 
-def read(gpu: GpuRound, most: int = 32) -> dict[int, float]:
-    found = ProcessMemoryLocalityReader(most, within_seconds=2.5).read(gpu).processes
-    return {process.pid: process.local_ratio for process in found}
+def read(gpu: GpuRound) -> dict[int, float]:
+    return {each.pid: each.local_ratio for each in read_memory_locality(gpu, most=32, within_seconds=2.5).processes}
 
 
 def numa_maps(bench: Bench, pid: int) -> Path:

@@ -141,16 +141,6 @@ def test_a_stat_that_is_not_understood_costs_its_process_alone(host: HostTree, t
     assert list(read) == [77]
 
 
-def test_cpu_time_does_not_go_back_but_for_another_process_under_the_same_pid(host: HostTree) -> None:
-    thread(host)
-    watch, seconds = Watch(host), []
-    lower = STAT.format("S").replace("360000 36000", "1 1")
-    for text in (STAT.format("S"), lower, lower.replace("8812345", "9000000")):
-        host.write({f"proc/{PID}/stat": text})
-        seconds.append(watch.all(0.0)[PID].cpu_seconds)
-    assert seconds == [396_000 / HERTZ, 396_000 / HERTZ, 2 / HERTZ]
-
-
 RANK, LOADER, OTHER = 4242, 4300, 4400
 IO = (
     "rchar: 323934931\nwchar: {}\nsyscr: 632687\nsyscw: 632675\nread_bytes: 22413312\nwrite_bytes: {}\n"

@@ -19,8 +19,7 @@ from gpu_triage.machine import Moment
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.processes import on_gpu as processes
 from gpu_triage.read.processes.facts import DriverPids, Owner, ProcessFacts, driver_pids
-from gpu_triage.read.processes.listing import ProcessLister
-from gpu_triage.read.processes.locality import Locality
+from gpu_triage.read.processes.locality import Placement
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_OWNER_INFO, ProcessesReader, ProcessesReading, ProcessReading
 from gpu_triage.read.processes.pods import NO_WORKLOAD
 from gpu_triage_simulator import VirtualClock
@@ -72,11 +71,12 @@ def listing(nvml: Bench, **processes: tuple[tuple[int, int], ...]) -> Bench:
     return nvml
 
 
-def locality_of(nvml: Bench, cpus: str) -> Locality:
-    """The locality of PID 24819 on GPU 0 when it may run on these CPUs."""
+def placement_of(nvml: Bench, cpus: str) -> Placement:
+    """Where PID 24819 of GPU 0 runs when it may run on these CPUs."""
     status = nvml.machine.procfs / "24819" / "status"
     status.write_text(re.sub(r"(?<=Cpus_allowed_list:\t).*", cpus, status.read_text()))
-    return next(p.locality for p in ProcessesReader(32).read(nvml.round()).processes if p.pid == 24819)
+    process = next(p for p in ProcessesReader(32).read(nvml.round()).processes if p.pid == 24819)
+    return Placement(process.numa_local, process.numa_distance, process.unpinned)
 
 
 def test_the_largest_processes_are_kept_and_the_rest_counted(bench: BenchMaker) -> None:
@@ -175,36 +175,32 @@ def test_a_clock_that_is_set_back_does_not_make_processes_look_idle(bench: Bench
 
 
 @pytest.mark.parametrize(
-    ("cpus", "locality"),
+    ("cpus", "placement"),
     [
-        ("0-31", Locality.LOCAL),
-        ("32-63", Locality.REMOTE),
-        ("30-33", Locality.SPANNING),
-        ("0-63", Locality.UNPINNED),
-        ("0-255", Locality.UNPINNED),
-        ("64-127", Locality.UNKNOWN),
-        ("junk", Locality.UNKNOWN),
+        ("0-31", Placement(1.0)),
+        ("32-63", Placement(0.0, 32)),
+        ("30-33", Placement()),
+        ("0-63", Placement(unpinned=True)),
+        ("0-255", Placement(unpinned=True)),
+        ("64-127", Placement()),
+        ("junk", Placement()),
     ],
 )
-def test_a_process_is_where_its_cpus_are(bench: BenchMaker, cpus: str, locality: Locality) -> None:
-    assert locality_of(bench("dual-a10"), cpus) is locality
+def test_a_process_is_where_its_cpus_are(bench: BenchMaker, cpus: str, placement: Placement) -> None:
+    assert placement_of(bench("dual-a10"), cpus) == placement
 
 
 @pytest.mark.parametrize(
-    ("distances", "locality", "distance"),
+    ("distances", "placement"),
     [
-        ("10 20", Locality.REMOTE, 20),
-        ("10 12", Locality.UNKNOWN, None),  # two nodes of one socket: the host has no far side
+        ("10 20", Placement(0.0, 20)),
+        ("10 12", Placement()),  # two nodes of one socket: the host has no far side
     ],
 )
-def test_a_process_clearly_farther_is_remote(
-    bench: BenchMaker, distances: str, locality: Locality, distance: int | None
-) -> None:
+def test_a_process_clearly_farther_is_remote(bench: BenchMaker, distances: str, placement: Placement) -> None:
     nvml = bench("dual-a10")
     (nvml.machine.sysfs / "devices/system/node/node0/distance").write_text(f"{distances}\n")
-    assert locality_of(nvml, "32-63") is locality
-    reading = ProcessesReader(32).read(nvml.round())
-    assert next(p.numa_distance for p in reading.processes if p.pid == 24819) == distance
+    assert placement_of(nvml, "32-63") == placement
 
 
 NODES = "devices/system/node"
@@ -221,7 +217,7 @@ def test_without_a_far_side_there_is_no_locality(bench: BenchMaker, files: dict[
     nvml = bench("dual-a10")
     for path, text in files.items():
         (nvml.machine.sysfs / path).write_text(text)
-    assert locality_of(nvml, "0-31") is Locality.UNKNOWN
+    assert placement_of(nvml, "0-31") == Placement()
     assert not ProcessesReader(32).read(nvml.round()).locality_known
 
 
@@ -229,19 +225,8 @@ def test_a_process_that_vanished_is_listed_without_facts(bench: BenchMaker) -> N
     nvml = listing(bench("dual-a10"), compute=((4_000_000, 10),))
     reading = ProcessesReader(32).read(nvml.round())
     (process,) = reading.processes
-    assert (process.facts, process.locality) == (None, Locality.UNKNOWN)
+    assert (process.facts, process.numa_local) == (None, None)
     assert not reading.locality_known
-
-
-def test_a_list_is_parsed_again_only_if_it_has_changed(bench: BenchMaker) -> None:
-    nvml, lister = listing(bench(), compute=((101, 30), (102, 20))), ProcessLister()
-    first = lister.read(nvml.round().inquiry)
-    assert [process.pid for process in first.processes] == [101, 102]
-    assert lister.read(nvml.round().inquiry) is first
-    for after in ([(101, 30), (102, 21)], [(101, 30)], []):
-        nvml.answer(LISTS["compute"], lists(*after))
-        listed = lister.read(nvml.round().inquiry).processes
-        assert [(process.pid, process.memory_bytes) for process in listed] == after
 
 
 RIGHT = DriverPids(procfs=True, memory=True, utilization=True)
@@ -302,15 +287,17 @@ def test_a_container_has_the_names_of_its_own_procfs_and_what_the_driver_counts_
 
 
 GPU = GpuLabels("0", "GPU-a")
+REMOTE, UNPINNED = Placement(0.0), Placement(unpinned=True)
 
 
-def process(pid: int, locality: Locality, *, is_compute: bool = True) -> ProcessReading:
-    return ProcessReading(pid, is_compute, None, None, None, locality, NO_WORKLOAD)
+def process(pid: int, placement: Placement, *, is_compute: bool = True) -> ProcessReading:
+    found = ProcessReading(pid, is_compute, None, None, None, NO_WORKLOAD)
+    return dataclasses.replace(found, numa_local=placement.local, unpinned=placement.unpinned)
 
 
 def test_an_owner_has_one_series_however_many_processes_and_containers_it_has_on_the_gpu() -> None:
     def owned(pid: int, user: str, owner: Owner) -> ProcessReading:
-        return dataclasses.replace(process(pid, Locality.UNKNOWN), facts=ProcessFacts("python", user, None, owner))
+        return dataclasses.replace(process(pid, Placement()), facts=ProcessFacts("python", user, None, owner))
 
     job = Owner(slurm_job_id="42")
     listed = (
@@ -327,21 +314,20 @@ def test_an_owner_has_one_series_however_many_processes_and_containers_it_has_on
 
 
 @pytest.mark.parametrize(
-    ("localities", "is_compute", "known", "misplaced"),
+    ("placements", "is_compute", "known", "misplaced"),
     [
-        (("REMOTE", "REMOTE", "UNPINNED", "SPANNING", "LOCAL"), True, True, [2.0, 1.0]),
-        (("REMOTE", "UNPINNED"), False, True, [0.0, 0.0]),  # graphics
-        (("UNKNOWN",), True, False, []),
+        ((REMOTE, REMOTE, UNPINNED, Placement(), Placement(1.0)), True, True, [2.0, 1.0]),
+        ((REMOTE, UNPINNED), False, True, [0.0, 0.0]),  # graphics
+        ((Placement(),), True, False, []),
     ],
 )
 def test_remote_and_unpinned_compute_processes_are_counted(
-    localities: tuple[str, ...], *, is_compute: bool, known: bool, misplaced: list[float]
+    placements: tuple[Placement, ...], *, is_compute: bool, known: bool, misplaced: list[float]
 ) -> None:
-    listed = tuple(process(pid, Locality[name], is_compute=is_compute) for pid, name in enumerate(localities))
+    listed = tuple(process(pid, each, is_compute=is_compute) for pid, each in enumerate(placements))
     samples = list(processes.render(ProcessesReading({"compute": len(listed)}, listed, 0, locality_known=known), GPU))
     counts = (processes.GPU_NUMA_MISMATCHED_PROCESSES, processes.GPU_NUMA_UNPINNED_PROCESSES)
     assert [sample.value for spec in counts for sample in samples if sample.spec is spec] == misplaced
     # Only local and remote processes have a locality to show.
-    local = {"LOCAL": 1.0, "REMOTE": 0.0}
     shown_local = [sample.value for sample in samples if sample.spec is processes.GPU_PROCESS_NUMA_LOCAL]
-    assert shown_local == [local[name] for name in localities if name in local]
+    assert shown_local == [each.local for each in placements if each.local is not None]
