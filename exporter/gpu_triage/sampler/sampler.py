@@ -27,7 +27,7 @@ from gpu_triage.read.host.maintenance import HOST_MAINTENANCE
 from gpu_triage.read.incidents import incident_metrics as incidents
 from gpu_triage.read.incidents.decisions import DECISIONS
 from gpu_triage.read.metrics import contract
-from gpu_triage.read.metrics.metric import Sample, Tier, declared_in
+from gpu_triage.read.metrics.metric import Sample, declared_in
 from gpu_triage.read.xid import xid_metrics as xid
 from gpu_triage.sampler.baseline import BaselineNews, BaselineWatch
 from gpu_triage.sampler.driver import STALLED
@@ -257,13 +257,6 @@ class Sampler:
         self.presence: PresenceReading | None = None  # GPU presence at the last publication; None before the first
         # Why part of the sampling has been stopped for a while; None while all of it runs.
         self.trouble: str | None = None
-
-    @property
-    def often(self) -> frozenset[str]:
-        """Collectors with a new outcome at each publication: the fast tier, and the sampler's own."""
-        collectors: tuple[contract.AnyCollector, ...] = (*self._gpu_collectors, *self._host_collectors)
-        seldom = {c.name for c in collectors if c.tier is not Tier.FAST}
-        return frozenset(self.store.collectors) - seldom - {judgment.NAME}
 
     @property
     def judge_health(self) -> CollectorHealth | None:

@@ -1,8 +1,6 @@
 """Serves outcomes as bytes. Each collector's page is encoded once per change; a scrape only joins pages.
 
-Metric families never span collectors, so pages can be joined in any order. A deflate stream can be split at full
-flushes, because the data after one doesn't refer to the data before it. So pages are compressed once per change, too,
-and a single gzip member, which every client supports, is built from them. Source: RFC 1951, RFC 1952.
+Metric families never span collectors, so pages can be joined in any order.
 """
 
 import logging
@@ -10,10 +8,7 @@ import math
 import threading
 import time
 import zlib
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import groupby, islice
-from operator import is_
 from typing import Final, NamedTuple
 
 from gpu_triage.log import fields
@@ -45,20 +40,6 @@ class _CollectorPage:
     body: bytes = b""  # the encoded page
 
 
-@dataclass(slots=True)
-class _Run:
-    """Adjacent pages that change about equally often; `packed` is their part of a gzip stream."""
-
-    pages: tuple[bytes, ...] = ()
-    packed: bytes = b""
-
-    def part(self, pages: tuple[bytes, ...]) -> bytes:
-        """Compress these pages, or reuse the last result if they are unchanged."""
-        if len(pages) != len(self.pages) or not all(map(is_, pages, self.pages)):
-            self.pages, self.packed = pages, deflated(b"".join(pages))
-        return self.packed
-
-
 class _WholePage(NamedTuple):
     """The body of a response, and the monotonic second after which something in it is stale."""
 
@@ -77,8 +58,6 @@ class Exposition:
         self._process_encoders = {form: Encoder(form) for form in Format}
         self._encoding = threading.Lock()
         self._pages: dict[tuple[Format, str], _CollectorPage] = {}
-        lengths = [len(tuple(run)) for _, run in groupby(self._store.collectors, lambda name: name in sampler.often)]
-        self._runs = {form: [(length, _Run()) for length in lengths] for form in Format}
         self._whole: dict[tuple[Format, bool], _WholePage] = {}
         self._wanted_at: dict[tuple[Format, bool], float] = {}
 
@@ -97,7 +76,7 @@ class Exposition:
         form = negotiate(accept)
         if names:
             body = self._selection(form, frozenset(names))
-            return Answer(200, gzip_of((body,), (deflated(body),)) if gzipped else body, form.value)
+            return Answer(200, gzipped_page(body) if gzipped else body, form.value)
         page = self._page_at_hand(form, gzipped=gzipped)
         if page is None:
             with self._encoding:
@@ -119,14 +98,8 @@ class Exposition:
         pages = [self._collector_page(form, name, now) for name in self._store.collectors]
         own = self._process_encoders[form].encode((self._own_outcome(),)) + _end(form)
         good_until = min(now + _LONGEST_SECONDS, min((page.good_until for page in pages), default=math.inf))
-        bodies = [page.body for page in pages]
-        return _WholePage(self._gzip(form, bodies, own) if gzipped else b"".join((*bodies, own)), good_until)
-
-    def _gzip(self, form: Format, bodies: list[bytes], own: bytes) -> bytes:
-        """Compress the pages; runs of unchanged pages reuse the previous result."""
-        rest = iter(bodies)
-        packed = [run.part(tuple(islice(rest, length))) for length, run in self._runs[form]]
-        return gzip_of((*bodies, own), (*packed, deflated(own)))
+        body = b"".join((*(page.body for page in pages), own))
+        return _WholePage(gzipped_page(body) if gzipped else body, good_until)
 
     def _now(self) -> float:
         return self._clock.now().monotonic
@@ -141,19 +114,14 @@ class Exposition:
         version = self._store.version(collector)
         if page.version == version and now <= page.good_until:
             return page
-        outcomes = self._store.of(collector)
-        expiries = [self._expires_at(outcome) for outcome in outcomes]
-        page.version = version
-        page.good_until = min((at for at in expiries if now <= at), default=math.inf)
+        fresh = self._fresh(collector, now)
+        page.version, page.good_until = version, min(map(self._expires_at, fresh), default=math.inf)
         try:
-            fresh = (outcome for outcome, at in zip(outcomes, expiries, strict=True) if now <= at)
-            body = page.encoder.encode(tuple(fresh))
+            page.body = page.encoder.encode(fresh)
         except Exception:
             # One collector's encoding error must not affect the others' pages.
             log.exception("encoding failed", extra=fields(collector=collector))
-            body = b""
-        if body != page.body:
-            page.body = body
+            page.body = b""
         return page
 
     def _selection(self, form: Format, names: frozenset[str]) -> bytes:
@@ -199,22 +167,7 @@ def _only(outcome: Outcome, names: frozenset[str]) -> Outcome:
 _LEVEL: Final = 1
 """Level 9 would take five times as long to save a tenth."""
 
-_HEADER: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\xff"
-"""No name, no timestamp, fastest level, unknown operating system."""
 
-_LAST_BLOCK: Final = b"\x03\x00"
-"""An empty block, marked as the last."""
-
-
-def deflated(part: bytes) -> bytes:
-    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
-    return packer.compress(part) + packer.flush(zlib.Z_FULL_FLUSH)
-
-
-def gzip_of(parts: Iterable[bytes], packed: Iterable[bytes]) -> bytes:
-    """A gzip file of these parts; `packed` are the same parts, each compressed with `deflated`."""
-    checksum = length = 0
-    for part in parts:
-        checksum, length = zlib.crc32(part, checksum), length + len(part)
-    trailer = checksum.to_bytes(4, "little") + (length & 0xFFFFFFFF).to_bytes(4, "little")
-    return b"".join((_HEADER, *packed, _LAST_BLOCK, trailer))
+def gzipped_page(page: bytes) -> bytes:
+    packer = zlib.compressobj(_LEVEL, wbits=zlib.MAX_WBITS | 16)
+    return packer.compress(page) + packer.flush()
