@@ -280,9 +280,8 @@ class IncidentWatch:
 
     def _forget(self, known: frozenset[str]) -> None:
         self._resets.forget(known)
-        for outcome in self._store.of(IDENTITY.name):
-            if outcome.subject not in known:
-                self._store.withdraw(IDENTITY.name, outcome.subject)
+        for subject in self._store.of(IDENTITY.name).keys() - known:
+            self._store.withdraw(IDENTITY.name, subject)
 
     def _serial(self, record: GpuRecord) -> str:
         identity = self._store.reading(IDENTITY, record.key)

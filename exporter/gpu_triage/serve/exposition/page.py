@@ -8,6 +8,7 @@ import math
 import threading
 import time
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -35,7 +36,7 @@ class _CollectorPage:
     """A collector's page in one format."""
 
     encoder: Encoder  # encodes the page
-    version: int = -1  # version of the outcomes shown
+    outcomes: Mapping[str, Outcome] | None = None  # those shown, by subject
     good_until: float = -math.inf  # monotonic seconds after which one of the outcomes is stale
     body: bytes = b""  # the encoded page
 
@@ -104,18 +105,18 @@ class Exposition:
     def _now(self) -> float:
         return self._clock.now().monotonic
 
-    def _fresh(self, collector: str, now: float) -> tuple[Outcome, ...]:
-        return tuple(outcome for outcome in self._store.of(collector) if now <= self._expires_at(outcome))
+    def _fresh(self, outcomes: Mapping[str, Outcome], now: float) -> list[Outcome]:
+        return [outcome for outcome in outcomes.values() if now <= self._expires_at(outcome)]
 
     def _collector_page(self, form: Format, collector: str, now: float) -> _CollectorPage:
         page = self._pages.get((form, collector))
         if page is None:
             page = self._pages[form, collector] = _CollectorPage(Encoder(form, self._shown))
-        version = self._store.version(collector)
-        if page.version == version and now <= page.good_until:
+        outcomes = self._store.of(collector)
+        if page.outcomes is outcomes and now <= page.good_until:
             return page
-        fresh = self._fresh(collector, now)
-        page.version, page.good_until = version, min(map(self._expires_at, fresh), default=math.inf)
+        fresh = self._fresh(outcomes, now)
+        page.outcomes, page.good_until = outcomes, min(map(self._expires_at, fresh), default=math.inf)
         try:
             page.body = page.encoder.encode(fresh)
         except Exception:
@@ -125,8 +126,8 @@ class Exposition:
         return page
 
     def _selection(self, form: Format, names: frozenset[str]) -> bytes:
-        now = self._now()
-        chosen = ([_only(outcome, names) for outcome in self._fresh(name, now)] for name in self._store.collectors)
+        now, pages_of = self._now(), map(self._store.of, self._store.collectors)
+        chosen = ([_only(outcome, names) for outcome in self._fresh(outcomes, now)] for outcomes in pages_of)
         pages = [Encoder(form, self._shown).encode(outcomes) for outcomes in chosen]
         own = Encoder(form).encode((_only(self._own_outcome(), names),))
         return b"".join((*pages, own, _end(form)))
