@@ -1,6 +1,7 @@
 """A server on this machine behind a web configuration file, for tests of what guards it."""
 
 import base64
+import dataclasses
 import socket
 import ssl
 import threading
@@ -13,13 +14,14 @@ from typing import Any, NamedTuple
 
 from tests.web_sources import Host
 
+from gpu_triage.options.config import Config
 from gpu_triage.read.exporter.exporter_health import WebConfigHealth
-from gpu_triage.serve.app import WebApp
 from gpu_triage.serve.connection import Limits
 from gpu_triage.serve.passwords import hashed
 from gpu_triage.serve.security import SecuritySource
 from gpu_triage.serve.server import WebServer
 
+DEFAULTS = Config()
 REQUEST = b"GET /-/healthy HTTP/1.1\r\nHost: h\r\n\r\n"
 MTLS = ("client_auth_type: RequireAndVerifyClientCert", "client_ca_file: ca.pem")
 PASSWORDS = f"basic_auth_users:\n  prometheus: {hashed(b'scrape', 4)}\n"
@@ -52,10 +54,11 @@ class Running(NamedTuple):
 
 
 def bound(
-    host: Host | None = None, *, count: int = 1, max_requests: int = 40, **options: Any
+    host: Host | None = None, *, count: int = 1, config: Config = DEFAULTS, **options: Any
 ) -> tuple[WebServer, list[int]]:
     """A server with options of `WebServer` that has its sockets, and their ports."""
-    server = WebServer(WebApp(host or Host(), max_requests=max_requests), ["127.0.0.1:0"] * count, **options)
+    config = dataclasses.replace(config, web_listen_addresses=("127.0.0.1:0",) * count)
+    server = WebServer(host or Host(), config, **options)
     return server, [int(url.rpartition(":")[2]) for url in server.bind()]
 
 

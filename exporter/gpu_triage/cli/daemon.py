@@ -20,7 +20,7 @@ from gpu_triage.read.exporter.exporter_health import JudgeSettingsHealth, WebCon
 from gpu_triage.read.registry import COLLECTOR_SWITCHES, GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
-from gpu_triage.serve import app, connection, listen, process_settings, security, server
+from gpu_triage.serve import app, listen, process_settings, security, server
 
 if TYPE_CHECKING:
     from gpu_triage.record.flight.recorder import FlightRecorder
@@ -58,11 +58,9 @@ class Daemon:
         self._settings = SettingsSource(config, all_options(COLLECTOR_SWITCHES), judge.use, self._judge_settings_read)
         self._front = app.ExporterBackend(self._sampler, judge, config, self._runner.alive, host.progress)
         self._server = server.WebServer(
-            self._front.application(),
-            None if config.web_systemd_socket else config.web_listen_addresses,
+            self._front,
+            config,
             security=security.SecuritySource(config.web_config_file, self._web_config_loaded),
-            hosts=security.AllowedHosts(config.web_allowed_hosts),
-            limits=connection.Limits(unread=config.web_max_requests),
             also_reload=None if config.config_file is None else self._settings.reload,
         )
         self._fatal: str | None = None

@@ -7,16 +7,17 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from gpu_triage.serve.app import WebApp
+from gpu_triage.options.config import Config
+from gpu_triage.serve.app import Backend, WebApp
 from gpu_triage.serve.connection import Clients, Connection, Limits
 from gpu_triage.serve.listen import close_listener, inherited_listeners, listener_url, open_listeners
 from gpu_triage.serve.messages import Answer, Request
-from gpu_triage.serve.security import RELOAD_SECONDS, AllowedHosts, SecuritySource
+from gpu_triage.serve.security import RELOAD_SECONDS, SecuritySource, host_refusal
 
 _AT_A_TIME = 64
 """Connections accepted per loop iteration. With hundreds of busy clients an iteration takes long: with a lower limit,
@@ -32,46 +33,42 @@ logger = logging.getLogger(__name__)
 
 
 class WebServer:
-    """Serves one application on the `listen_addresses`; None for the sockets passed by systemd.
+    """Serves `source`. Raises ConfigError for a telemetry path that is taken.
 
     asyncio's own server is unsuitable: it accepts connections up to the backlog even when file descriptors run short,
-    and logs an error when they run out. Without `security`, it is plain HTTP without passwords; without `hosts`, any
-    Host name is allowed. `wall` returns Unix seconds. On request, the thread that reloads also calls `also_reload`.
+    and logs an error when they run out. Without `security`, it is plain HTTP without passwords. `wall` returns Unix
+    seconds. On request, the thread that reloads also calls `also_reload`.
     """
 
     def __init__(
         self,
-        app: WebApp,
-        listen_addresses: Sequence[str] | None,
+        source: Backend,
+        config: Config,
         *,
         security: SecuritySource | None = None,
-        hosts: AllowedHosts | None = None,
         limits: Limits | None = None,
         wall: Callable[[], float] = time.time,
         reload_seconds: float = RELOAD_SECONDS,
         also_reload: Callable[[], object] | None = None,
     ) -> None:
-        self._app = app
-        self._addresses = None if listen_addresses is None else tuple(listen_addresses)
+        self._app = WebApp(source, config)
+        self._config = config
         self._security = security or SecuritySource()
-        self._hosts = hosts or AllowedHosts()
         self._reload_seconds = reload_seconds
         self._also_reload = also_reload
-        self._limits = limits or Limits()
+        self._limits = limits or Limits(unread=config.web_max_requests)
         self._wall = wall
         self._listeners: list[socket.socket] = []
         self._arriving: set[asyncio.Task[object]] = set()
         self._stopping = False
         self._wake: Callable[[], object] | None = None
-        self._look_now: Callable[[], object] = lambda: None
-        self._reload_asked = False
 
     def bind(self) -> list[str]:
         """Open the sockets, on which clients wait for `run`; return their URLs. Raises ConfigError, with none open."""
-        if self._addresses is None:
+        if self._config.web_systemd_socket:
             self._listeners = inherited_listeners(os.environ)
         else:
-            self._listeners = open_listeners(self._addresses)
+            self._listeners = open_listeners(self._config.web_listen_addresses)
         scheme = "http" if self._security.current.context is None else "https"
         return [listener_url(listener, scheme) for listener in self._listeners]
 
@@ -88,9 +85,7 @@ class WebServer:
 
     def reload(self) -> None:
         """Trigger a check of the files behind `security`; safe in any thread or signal handler."""
-        self._reload_asked = True
-        with suppress(RuntimeError):  # as in `stop`
-            self._look_now()
+        self._security.look_now()
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
@@ -104,10 +99,6 @@ class WebServer:
         self._security.watch(
             lambda: loop.call_soon_threadsafe(clients.recycle), self._reload_seconds, self._also_reload
         )
-        # Runs on the loop, because a signal handler must not take locks that this thread may hold.
-        self._look_now = lambda: loop.call_soon_threadsafe(self._security.look_now)
-        if self._reload_asked:
-            self._security.look_now()
         try:
             await stop.wait()
         finally:
@@ -116,14 +107,14 @@ class WebServer:
                 task.cancel()
             await asyncio.gather(*accepting, return_exceptions=True)
             for listener in self._listeners:
-                close_listener(listener, inherited=self._addresses is None)
+                close_listener(listener, inherited=self._config.web_systemd_socket)
             await clients.close_all()
             self._app.close()
 
     async def _respond(self, request: Request) -> Answer:
         """Check Host and password on every path, and add the configured headers."""
         security = self._security.current
-        refusal = self._hosts.refusal(request)
+        refusal = host_refusal(request, self._config.web_allowed_hosts)
         if refusal is None and security.passwords is not None:
             refusal = await security.passwords.refusal(request)
         answer, headers = refusal or await self._app.respond(request), security.config.headers

@@ -26,8 +26,8 @@ from tests.web_sources import Host
 
 from gpu_triage.documents import Place
 from gpu_triage.errors import ConfigError
+from gpu_triage.options.config import Config
 from gpu_triage.read.exporter.exporter_health import WebConfigHealth
-from gpu_triage.serve.app import WebApp
 from gpu_triage.serve.config_file import MOST_USERS, WebConfig, read_web_config
 from gpu_triage.serve.exposition.encoding import Format
 from gpu_triage.serve.exposition.page import negotiate
@@ -293,7 +293,7 @@ def test_a_request_to_reload_is_passed_on_even_without_files_of_the_server(tmp_p
         threads.append(threading.current_thread().name)
         read.set()
 
-    server = WebServer(WebApp(Host()), [f"unix:{tmp_path / 'socket'}"], also_reload=reload)
+    server = WebServer(Host(), Config(web_listen_addresses=(f"unix:{tmp_path / 'socket'}",)), also_reload=reload)
     server.bind()
     server.reload()  # before it serves: the request is not lost
     thread = threading.Thread(target=server.run)
