@@ -102,7 +102,7 @@ class IncidentWatch:
         self._driver = driver
         self._store = store
         self._xid = xid
-        self._machine = saved.machine
+        self._machine, self._boot = saved.machine, saved.boot
         self._ledger = ledger.IncidentLedger()
         self.file = saved.add(ledger.INCIDENT_HISTORY, self._ledger, self._remember_resets)
         self._resets = ResetWatch()
@@ -126,7 +126,7 @@ class IncidentWatch:
     @property
     def boards(self) -> Mapping[str, ledger.Board]:
         """The boards that were seen in this boot, by PCI address."""
-        return self._ledger.boards_in(self.file.boot.boot_id)
+        return self._ledger.boards_in(self._boot.boot_id)
 
     def observe(self, now: Moment) -> None:
         self._resets.see_driver(self._driver, now.monotonic, kernel_readable=self._xid.kernel_readable)
@@ -165,11 +165,11 @@ class IncidentWatch:
             *(GpuIncidents(HOST_LABELS, slot, None, *self._count("", slot, now.wall)) for slot in unseen),
         )
 
-    def _remember_resets(self, remembered: ledger.Memory, boot_id: str) -> None:
+    def _remember_resets(self, remembered: ledger.Memory) -> None:
         """Load this boot's resets by monotonic time, because the wall clock may have jumped."""
         now = self._machine.clock.now().monotonic
         for incident in remembered.incidents:
-            of_this_boot = incident.kind == ledger.RESET and incident.boot and incident.boot == boot_id
+            of_this_boot = incident.kind == ledger.RESET and incident.boot and incident.boot == self._boot.boot_id
             if of_this_boot and incident.uptime_seconds <= now:
                 self._resets.remember(incident.uuid, incident.uptime_seconds)
 
@@ -250,7 +250,7 @@ class IncidentWatch:
         serial = self._serial(record) or before.serial
         identity = self._store.reading(IDENTITY, record.key)
         facts = before.facts if identity is None else astuple(identity)
-        boot, index = self.file.boot.boot_id, record.labels.gpu
+        boot, index = self._boot.boot_id, record.labels.gpu
         after = ledger.Board(uuid, serial, slot, before.first_seen_at, boot, uncorrected, action, index, facts)
         self._resets.compare(before, after, first_of_session=first_of_session, now=now.monotonic)
         if before.uncorrected is not None and uncorrected is not None and uncorrected > before.uncorrected:
@@ -269,12 +269,12 @@ class IncidentWatch:
 
     def _note(self, kind: str, board: ledger.Board, at: float, now: Moment) -> None:
         """Record an incident of a board, or of a slot if the board's UUID is unknown; `at` in monotonic seconds."""
-        wall, boot = self._walls.of(at, now), self.file.boot.boot_id
+        wall, boot = self._walls.of(at, now), self._boot.boot_id
         self._ledger.note(ledger.Incident(kind, board.uuid, board.serial, board.slot, wall, wall, boot, max(0.0, at)))
 
     def _reset_at(self, record: GpuRecord) -> float | None:
         # The monotonic clock starts at boot.
-        boot_at = None if self.file.boot.began_at is None else 0.0
+        boot_at = None if self._boot.began_at is None else 0.0
         found_at = self._xid.owners.found_at.get(record.pci_bus_id or "")
         return self._resets.reset_at(record.labels.uuid, boot_at, self._xid.driver_loaded_at, found_at)
 
