@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+import psutil
+
 from gpu_triage.log import fields
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_TIME_SECONDS
 from gpu_triage.read.selection import Selection
@@ -56,6 +58,8 @@ class Exposition:
         self._clock = sampler.freshness.clock
         self._expires_at = sampler.freshness.expires_at
         self._shown = selection
+        # Kept, because it keeps its start: setting the system clock must not look like a restart.
+        self._process = psutil.Process()
         self._process_encoders = {form: Encoder(form) for form in Format}
         self._encoding = threading.Lock()
         self._pages: dict[tuple[Format, str], _CollectorPage] = {}
@@ -136,7 +140,7 @@ class Exposition:
         """Metrics about this process, which have no collector: read when a page is encoded."""
         at = self._clock.now()
         time_now = GPU_EXPORTER_TIME_SECONDS.sample(round(at.wall, 3))
-        samples = (*self._shown.of((time_now,)), *process_samples())
+        samples = (*self._shown.of((time_now,)), *process_samples(self._process))
         return Outcome("process", HOST, samples, at)
 
 

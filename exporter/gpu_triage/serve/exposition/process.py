@@ -1,9 +1,7 @@
 """Metrics of the exporter's own process: memory, CPU time and open files, with the standard client library names."""
 
-import os
 import resource
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Final
 
 import psutil
@@ -23,14 +21,9 @@ _OPEN_FILES = host_gauge("process_open_fds", "Number of open file descriptors.",
 _MOST_FILES = host_gauge("process_max_fds", "Maximum number of open file descriptors.", source="getrlimit(2)")
 
 
-# Kept, because it keeps the start: that is by the system clock, and setting the clock must not look like a restart.
-_process = lru_cache(maxsize=1)(psutil.Process)
-
-
-def process_samples(pid: int | None = None) -> Iterator[Sample]:
-    """What can be read of this process (or that of `pid`), from the real procfs even if another host is monitored."""
+def process_samples(process: psutil.Process) -> Iterator[Sample]:
+    """What can be read of a process, from the real procfs even if another host is monitored."""
     try:
-        process = _process(os.getpid() if pid is None else pid)
         with process.oneshot():
             memory, cpu = process.memory_info(), process.cpu_times()
             started_at, files = process.create_time(), process.num_fds()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from prometheus_client import Metric, ProcessCollector
 from prometheus_client.samples import Sample as WireSample
 from prometheus_client.utils import floatToGoString
+from psutil import Process
 
 from gpu_triage.machine import Moment
 from gpu_triage.options.config import Config
@@ -132,7 +133,7 @@ def test_series_that_are_gone_are_not_kept() -> None:
 
 def test_names_helps_and_values_are_those_of_prometheus_client() -> None:
     theirs = {family.name: family for family in ProcessCollector(registry=None).collect()}
-    ours = {sample.spec.name.removesuffix("_total"): sample for sample in process_samples()}
+    ours = {sample.spec.name.removesuffix("_total"): sample for sample in process_samples(Process())}
     assert list(ours) == list(theirs)
     assert [each.spec.help for each in ours.values()] == [family.documentation for family in theirs.values()]
     for name in ("process_start_time_seconds", "process_max_fds", "process_open_fds"):
@@ -142,8 +143,10 @@ def test_names_helps_and_values_are_those_of_prometheus_client() -> None:
 
 
 def test_setting_the_clock_does_not_look_like_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = Process()
+
     def started_at() -> list[float]:
-        return [each.value for each in process_samples() if each.spec.name == "process_start_time_seconds"]
+        return [each.value for each in process_samples(process) if each.spec.name == "process_start_time_seconds"]
 
     before = started_at()
     monkeypatch.setattr("psutil._pslinux.boot_time", lambda: 1.0)
@@ -154,5 +157,6 @@ def test_a_process_that_cannot_be_read_costs_these_series_only() -> None:
     child = os.fork()
     if not child:
         os._exit(0)
+    process = Process(child)
     os.waitpid(child, 0)
-    assert list(process_samples(child)) == []
+    assert list(process_samples(process)) == []
