@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from tests.web_sources import Host
 
 from gpu_triage.options.config import Config
 from gpu_triage.read.exporter.exporter_health import WebConfigHealth
+from gpu_triage.serve.app import ExporterBackend
 from gpu_triage.serve.connection import Limits
 from gpu_triage.serve.passwords import hashed
 from gpu_triage.serve.security import SecuritySource
@@ -53,12 +54,16 @@ class Running(NamedTuple):
             return answer
 
 
+def served(host: Host | None = None) -> ExporterBackend:
+    return cast("ExporterBackend", host or Host())
+
+
 def bound(
     host: Host | None = None, *, count: int = 1, config: Config = DEFAULTS, **options: Any
 ) -> tuple[WebServer, list[int]]:
     """A server with options of `WebServer` that has its sockets, and their ports."""
     config = dataclasses.replace(config, web_listen_addresses=("127.0.0.1:0",) * count)
-    server = WebServer(host or Host(), config, **options)
+    server = WebServer(served(host), config, **options)
     return server, [int(url.rpartition(":")[2]) for url in server.bind()]
 
 

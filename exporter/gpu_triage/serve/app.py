@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from gpu_triage import __version__
 from gpu_triage.errors import ConfigError
@@ -30,19 +30,6 @@ _STATUS_FRESH_SECONDS = 1.0
 logger = logging.getLogger(__name__)
 
 
-class Backend(Protocol):
-    """What the application serves; `ExporterBackend` and `Exposition` explain it."""
-
-    def page(self, accept: str, names: tuple[str, ...], gzipped: bool) -> messages.Answer: ...  # noqa: FBT001 - a client property
-    def scraped(self) -> None: ...
-    def alive(self) -> str | None: ...
-    def ready(self) -> str | None: ...
-    def status_page(self) -> messages.Answer: ...
-    def verdict(self, *, as_lines: bool) -> messages.Answer: ...
-    def release(self) -> None: ...
-    def acquire(self) -> None: ...
-
-
 class WebApp:
     """The web application; raises ConfigError if the telemetry path is not an absolute path or is taken.
 
@@ -50,7 +37,7 @@ class WebApp:
     since the server limits those (`Limits.unread`).
     """
 
-    def __init__(self, source: Backend, config: Config) -> None:
+    def __init__(self, source: ExporterBackend, config: Config) -> None:
         self._source = source
         self._max_scrapes = config.web_max_requests
         self._scrapes = 0

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from gpu_triage.options.config import Config
-from gpu_triage.serve.app import Backend, WebApp
+from gpu_triage.serve.app import ExporterBackend, WebApp
 from gpu_triage.serve.connection import Clients, Connection, Limits
 from gpu_triage.serve.listen import close_listener, inherited_listeners, listener_url, open_listeners
 from gpu_triage.serve.messages import Answer, Request
@@ -42,7 +42,7 @@ class WebServer:
 
     def __init__(
         self,
-        source: Backend,
+        source: ExporterBackend,
         config: Config,
         *,
         security: SecuritySource | None = None,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.certificates import Authority, trusting_context
-from tests.guarded_server import PASSWORDS, basic, port_of, read_all, status
+from tests.guarded_server import PASSWORDS, basic, port_of, read_all, served, status
 from tests.logged import Log
 from tests.web_sources import LINES, OPENMETRICS, PAGE, VERDICT, Gate, Host
 
@@ -190,7 +190,7 @@ def test_scrapes_beyond_the_limit_are_told_to_come_back_and_probes_are_still_ans
 )
 def test_a_telemetry_path_that_is_taken_is_a_startup_error(host: Host, path: str) -> None:
     with pytest.raises(ConfigError, match=r"--web\.telemetry-path"):
-        WebApp(host, Config(web_telemetry_path=path))
+        WebApp(served(host), Config(web_telemetry_path=path))
 
 
 NAMED = Config(web_allowed_hosts=("gpu-1", "gpu-1.example.com", ".cluster.example"))

@@ -20,9 +20,8 @@ import yaml
 from tests.certificates import Authority, trusting_context
 from tests.e2e.processes import wait_for
 from tests.gathered import for_each
-from tests.guarded_server import MTLS, PASSWORDS, REQUEST, Running, basic, replace, serving
+from tests.guarded_server import MTLS, PASSWORDS, REQUEST, Running, basic, replace, served, serving
 from tests.logged import Log
-from tests.web_sources import Host
 
 from gpu_triage.documents import Place
 from gpu_triage.errors import ConfigError
@@ -293,7 +292,7 @@ def test_a_request_to_reload_is_passed_on_even_without_files_of_the_server(tmp_p
         threads.append(threading.current_thread().name)
         read.set()
 
-    server = WebServer(Host(), Config(web_listen_addresses=(f"unix:{tmp_path / 'socket'}",)), also_reload=reload)
+    server = WebServer(served(), Config(web_listen_addresses=(f"unix:{tmp_path / 'socket'}",)), also_reload=reload)
     server.bind()
     server.reload()  # before it serves: the request is not lost
     thread = threading.Thread(target=server.run)
