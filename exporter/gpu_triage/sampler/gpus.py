@@ -20,7 +20,6 @@ from gpu_triage.sampler.host_gpus import DRIVER_UNAVAILABLE, GONE, Enumeration, 
 from gpu_triage.sampler.lanes import Job, Lane, Step, overdue
 from gpu_triage.sampler.outcomes import Context, Freshness, Outcome, sampled
 from gpu_triage.sampler.schedule import interval_seconds
-from gpu_triage.sampler.status import Status
 from gpu_triage.sampler.xid import XidWatch
 
 log = logging.getLogger(__name__)
@@ -44,7 +43,6 @@ class GpuRounds:
         link_of: Callable[[Device], ExpectedLink | None],
         boards: Callable[[], Mapping[str, Board]],
         freshness: Freshness,
-        status: Status,
     ) -> None:
         make_lane, self._post = context.make_lane, context.post
         self._machine, self._config = context.machine, context.config
@@ -55,7 +53,6 @@ class GpuRounds:
         self._link_of = link_of
         self._boards = boards
         self._freshness = freshness
-        self._status = status
         self._alone = tuple(c for c in collectors if not c.asks_peers)
         self._with_peers = tuple(c for c in collectors if c.asks_peers)
         self._peer_collectors = frozenset(c.name for c in self._with_peers)
@@ -142,7 +139,7 @@ class GpuRounds:
             return
         own = frozenset(gpu.bus_id for gpu in self.driver.bus or () if not gpu.passed_through)
         places = Places(own, self._boards())
-        self._forget(self.host_gpus.conclude(present, self._enumeration.conclude(), places, now))
+        self.host_gpus.conclude(present, self._enumeration.conclude(), places, now)
         expected = self._config.expect_gpu_count
         if self._machine.gpus_given is None and (expected is None or (self.driver.count or 0) < expected):
             # A GPU seen earlier in this boot is missing, unless fewer are expected or given to this process.
@@ -152,7 +149,7 @@ class GpuRounds:
                 self._freshness.withdraw(record.key)
                 if record.labels.uuid and record.pci_bus_id:
                     self._xid.owners.remember(record.labels.uuid, record.pci_bus_id, now)
-        self._forget(self.host_gpus.forget_passed_through(self.driver.passed_through))
+        self.host_gpus.forget_passed_through(self.driver.passed_through)
 
     def check_gpus(self, now: float) -> None:
         """Mark GPUs that do not respond, and start or stop the probes for missing ones."""
@@ -325,9 +322,4 @@ class GpuRounds:
         for record in self.host_gpus:
             self.host_gpus.fail(record, RELEASED if self.driver.released else DRIVER_UNAVAILABLE)
             self._freshness.withdraw(record.key)
-        self._forget(self.host_gpus.forget_passed_through(self.driver.passed_through))
-
-    def _forget(self, keys: tuple[str, ...]) -> None:
-        for key in keys:
-            self._status.forget(key)
-            self._freshness.forget(key)
+        self.host_gpus.forget_passed_through(self.driver.passed_through)

@@ -148,7 +148,7 @@ class IncidentWatch:
             if record.labels.uuid:
                 self._note_board(record, now)
                 self._note_reset(record, now)
-        self._forget(frozenset(record.key for record in self._host_gpus))
+        self._resets.forget(frozenset(record.key for record in self._host_gpus))
 
     def reading(self, now: Moment) -> tuple[GpuIncidents, ...]:
         """Incidents of every GPU with a UUID, and of the slots of GPUs without a known UUID."""
@@ -277,11 +277,6 @@ class IncidentWatch:
         boot_at = None if self._boot.began_at is None else 0.0
         found_at = self._xid.owners.found_at.get(record.pci_bus_id or "")
         return self._resets.reset_at(record.labels.uuid, boot_at, self._xid.driver_loaded_at, found_at)
-
-    def _forget(self, known: frozenset[str]) -> None:
-        self._resets.forget(known)
-        for subject in self._store.of(IDENTITY.name).keys() - known:
-            self._store.withdraw(IDENTITY.name, subject)
 
     def _serial(self, record: GpuRecord) -> str:
         identity = self._store.reading(IDENTITY, record.key)

@@ -196,12 +196,15 @@ class Freshness:
         default = self._judged_for if name == judgment.NAME else self._published_for
         return outcome.finished_at.monotonic + self._fresh_for.get(name, default)
 
-    def expire(self, now: float) -> None:
-        """Withdraw outcomes that are too old; `now` in monotonic seconds."""
+    def expire(self, now: float, subjects: frozenset[str]) -> None:
+        """Withdraw outcomes that are too old, and identities of no known subject; `now` in monotonic seconds."""
         for collector, seconds in self._fresh_for.items():
             for outcome in self._store.of(collector).values():
                 if now > outcome.finished_at.monotonic + seconds:
                     self._store.withdraw(collector, outcome.subject)
+        for collector in self._kept:
+            for forgotten in self._store.of(collector).keys() - subjects:
+                self._store.withdraw(collector, forgotten)
 
     def extend(self, late: Outcome) -> None:
         """Keep a late host collector's previous reading, if that collector's facts change rarely enough."""
@@ -212,9 +215,4 @@ class Freshness:
     def withdraw(self, key: str) -> None:
         """Withdraw the readings of a GPU that does not respond, but keep its identity."""
         for collector in self._of_present:
-            self._store.withdraw(collector, key)
-
-    def forget(self, key: str) -> None:
-        """Withdraw the identity of a GPU that is dropped from memory."""
-        for collector in self._kept:
             self._store.withdraw(collector, key)

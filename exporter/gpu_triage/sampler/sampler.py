@@ -244,7 +244,6 @@ class Sampler:
             link_of=self.baseline.link_of,
             boards=lambda: self._incidents.boards,
             freshness=self.freshness,
-            status=self.status,
         )
         self._host_gpus = self._gpus.host_gpus
         self.driver = self._gpus.driver  # NVML's session, which any thread may release and acquire
@@ -288,7 +287,9 @@ class Sampler:
             self.status.note(late)
             self.freshness.extend(late)
         self._gpus.check_gpus(now.monotonic)
-        self.freshness.expire(now.monotonic)
+        known = frozenset((HOST, *(record.key for record in self._host_gpus)))
+        self.status.keep(known)
+        self.freshness.expire(now.monotonic, known)
         if self._xid.enabled:
             xids = self._xid.reading((record.labels for record in self._host_gpus), self._labels_of, now)
             self.store.put_own(xid, xids, xid.render, now)
