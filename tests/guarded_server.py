@@ -95,8 +95,8 @@ def serving(
     file = folder / "web.yml"
     file.write_text(content)
     health: list[WebConfigHealth] = []
-    source = SecuritySource(str(file), health.append, wall=lambda: 1000.0 + len(health))
-    server, (port,) = bound(host, security=source, limits=limits, reload_seconds=reload_seconds)
+    source = SecuritySource(str(file), health.append, wall=lambda: 1000.0 + len(health), reload_seconds=reload_seconds)
+    server, (port,) = bound(host, security=source, limits=limits)
     with run(server):
         yield Running(port, source, health, file, server)
 

@@ -57,12 +57,12 @@ class Daemon:
         self._judge = judge
         self._settings = SettingsSource(config, all_options(COLLECTOR_SWITCHES), judge.use, self._judge_settings_read)
         self._front = app.ExporterBackend(self._sampler, judge, config, self._runner.alive, host.progress)
-        self._server = server.WebServer(
-            self._front,
-            config,
-            security=security.SecuritySource(config.web_config_file, self._web_config_loaded),
-            also_reload=None if config.config_file is None else self._settings.reload,
+        self._security = security.SecuritySource(
+            config.web_config_file,
+            self._web_config_loaded,
+            also=None if config.config_file is None else self._settings.reload,
         )
+        self._server = server.WebServer(self._front, config, security=self._security)
         self._fatal: str | None = None
         self._stopping = False
 
@@ -121,7 +121,7 @@ class Daemon:
         log.info(
             "reading the web configuration, the baseline and the judge's settings again", extra=fields(cause="SIGHUP")
         )
-        self._server.reload()
+        self._security.look_now()
         self._sampler.baseline.reload()
 
     def _end(self, cause: str) -> None:

@@ -51,7 +51,7 @@ class SecuritySource:
 
     Changes are detected by content: that works however a secret is replaced, in place or by swapping a symlink, and
     touching a file costs no connection. Without a `path`, there is neither TLS nor passwords. `report` gets the result
-    of each load. Raises ConfigError if the file is unreadable or invalid.
+    of each load, and `also` is called after each `look_now`. Raises ConfigError if the file is unreadable or invalid.
     """
 
     def __init__(
@@ -59,11 +59,16 @@ class SecuritySource:
         path: str | None = None,
         report: Callable[[WebConfigHealth], None] = lambda _health: None,
         wall: Callable[[], float] = time.time,
+        *,
+        also: Callable[[], object] | None = None,
+        reload_seconds: float = RELOAD_SECONDS,
     ) -> None:
         self.current = Security()  # the current settings; replaced atomically, safe to read from any thread
         self._path = path
         self._report = report
         self._wall = wall
+        self._also = also
+        self._reload_seconds = None if path is None else reload_seconds
         self._complaint: str | None = None
         self._loaded_at = wall()
         # Signal handlers may put orders, too: unlike an Event, a SimpleQueue is reentrant.
@@ -96,31 +101,29 @@ class SecuritySource:
             self._report(WebConfigHealth(success=True, loaded_at=self._loaded_at))
         return changed
 
-    def watch(
-        self, changed: Callable[[], object], interval_seconds: float, also: Callable[[], object] | None = None
-    ) -> None:
-        """Reload at this interval and on `look_now`, and call `changed` after a change.
+    def watch(self, changed: Callable[[], object]) -> None:
+        """Reload at the interval and on `look_now`, and call `changed` after a change.
 
-        On a thread of its own, because a filesystem may hang. After each `look_now`, it calls `also`, if given.
+        On a thread of its own, because a filesystem may hang.
         """
 
         def reload_until_stopped() -> None:
             while True:
                 order = None
                 with suppress(Empty):
-                    order = self._orders.get(timeout=None if self._path is None else interval_seconds)
+                    order = self._orders.get(timeout=self._reload_seconds)
                 if order == "end":
                     return
                 try:
                     if self.reload():
                         with suppress(RuntimeError):  # the server's loop has just closed
                             changed()
-                    if order is not None and also is not None:
-                        also()
+                    if order is not None and self._also is not None:
+                        self._also()
                 except Exception:
                     log.exception("reloading failed")  # a bug must not end the thread
 
-        if self._path is not None or also is not None:
+        if self._path is not None or self._also is not None:
             threading.Thread(target=reload_until_stopped, name="reload", daemon=True).start()
 
     def look_now(self) -> None:

@@ -279,7 +279,7 @@ def test_a_reload_looks_at_the_files_before_the_interval_is_over(tmp_path: Path)
     with serving(tmp_path, PASSWORDS, reload_seconds=600) as running:
         assert running.get(Authorization=basic("prometheus", "scrape")).status == 200
         running.file.write_text(CHANGED)
-        running.server.reload()
+        running.source.look_now()
         wait_for(lambda: _opens(running, "change"))
         assert not _opens(running, "scrape")
 
@@ -292,9 +292,10 @@ def test_a_request_to_reload_is_passed_on_even_without_files_of_the_server(tmp_p
         threads.append(threading.current_thread().name)
         read.set()
 
-    server = WebServer(served(), Config(web_listen_addresses=(f"unix:{tmp_path / 'socket'}",)), also_reload=reload)
+    source = SecuritySource(also=reload)
+    server = WebServer(served(), Config(web_listen_addresses=(f"unix:{tmp_path / 'socket'}",)), security=source)
     server.bind()
-    server.reload()  # before it serves: the request is not lost
+    source.look_now()  # before it serves: the request is not lost
     thread = threading.Thread(target=server.run)
     thread.start()
     assert read.wait(10)
