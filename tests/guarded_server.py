@@ -33,7 +33,6 @@ class Running(NamedTuple):
     source: SecuritySource
     health: list[WebConfigHealth]
     file: Path
-    server: WebServer
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=5)
@@ -98,7 +97,7 @@ def serving(
     source = SecuritySource(str(file), health.append, wall=lambda: 1000.0 + len(health), reload_seconds=reload_seconds)
     server, (port,) = bound(host, security=source, limits=limits)
     with run(server):
-        yield Running(port, source, health, file, server)
+        yield Running(port, source, health, file)
 
 
 def read_all(client: socket.socket) -> bytes:

@@ -138,22 +138,23 @@ class GpuRounds:
         if self._enumeration.waits_for_answers(now):
             return
         own = frozenset(gpu.bus_id for gpu in self.driver.bus or () if not gpu.passed_through)
-        places = Places(own, self._boards())
+        boards = {slot: board for slot, board in self._boards().items() if slot not in self.driver.passed_through}
+        places = Places(own, boards)
         self.host_gpus.conclude(present, self._enumeration.conclude(), places, now)
         expected = self._config.expect_gpu_count
         if self._machine.gpus_given is None and (expected is None or (self.driver.count or 0) < expected):
             # A GPU seen earlier in this boot is missing, unless fewer are expected or given to this process.
-            self.host_gpus.remember(places.boards.values(), now)
+            self.host_gpus.remember(boards.values(), now)
         for record in self.host_gpus:
             if record.device is None:
                 self._freshness.withdraw(record.key)
                 if record.labels.uuid and record.pci_bus_id:
                     self._xid.owners.remember(record.labels.uuid, record.pci_bus_id, now)
-        self.host_gpus.forget_passed_through(self.driver.passed_through)
 
     def check_gpus(self, now: float) -> None:
-        """Mark GPUs that do not respond, and start or stop the probes for missing ones."""
+        """Forget GPUs of virtual machines, mark those that do not respond, and start or stop the probes for them."""
         driver = self.driver
+        self.host_gpus.forget_passed_through(driver.passed_through)
         # No GPU is queried between two sessions: if the next session never opens, none responds.
         no_session = driver.ending_session and self.driver_stalled(now)
         self.host_gpus.find_stalls(now, no_session=no_session)
@@ -322,4 +323,3 @@ class GpuRounds:
         for record in self.host_gpus:
             self.host_gpus.fail(record, RELEASED if self.driver.released else DRIVER_UNAVAILABLE)
             self._freshness.withdraw(record.key)
-        self.host_gpus.forget_passed_through(self.driver.passed_through)
