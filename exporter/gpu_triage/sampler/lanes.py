@@ -105,21 +105,20 @@ class JobQueue:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: deque[tuple[object, Callable[[], None]]] = deque()
-        self._running: object | None = None
+        self._waiting: deque[tuple[Job, Callable[[Job], None]]] = deque()
+        self._running: Job | None = None
 
     def submit(self, job: Job, put: Callable[[Job], None]) -> None:
         """Once all jobs before it have run, pass `job` to `put`, which hands it to a thread and must not block."""
-        token = object()
 
         def run() -> None:
             try:
                 job()
             finally:
-                self._end(token)
+                self._end(run)
 
         with self._lock:
-            self._waiting.append((token, partial(put, run)))
+            self._waiting.append((run, put))
             if self._running is None:
                 self._next()
 
@@ -133,13 +132,13 @@ class JobQueue:
     def _next(self) -> None:
         self._running = None
         if self._waiting:
-            self._running, start = self._waiting.popleft()
-            start()
+            self._running, put = self._waiting.popleft()
+            put(self._running)
 
-    def _end(self, token: object) -> None:
+    def _end(self, job: Job) -> None:
         with self._lock:
             # A job that was running at `start_all` must not start another one.
-            if token is self._running:
+            if job is self._running:
                 self._next()
 
 

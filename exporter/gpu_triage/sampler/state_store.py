@@ -110,13 +110,6 @@ class StateStore(Generic[T]):
             return True
         return False if self._news.generation else None
 
-    def saves(self, now: float) -> bool | None:
-        """Whether changes are being saved; None before the first visit to the file has ended or is overdue."""
-        if not self._all.writes or self._is_stuck(now):
-            return False
-        news = self._news
-        return None if news.duration_seconds is None else news.error is None and news.generation > 0
-
     def due(self, now: float) -> Visit | None:
         """The next visit to the file if one is due, for an idle lane; it counts as started."""
         if self._began_at is None:
@@ -186,7 +179,8 @@ class StateStore(Generic[T]):
         return (news.error.reason,)
 
     def health(self, now: float) -> CollectorHealth:
-        stuck, news = self._is_stuck(now), self._news
+        """Whether changes are being saved; None before the first visit to the file has ended or is overdue."""
+        stuck, news = overdue(self._all.lane.busy_since, now, self._all.config.sample_deadline_seconds), self._news
         return CollectorHealth(
             name=self.name,
             interval_seconds=self._interval_seconds,
@@ -194,9 +188,6 @@ class StateStore(Generic[T]):
             duration_seconds=news.duration_seconds,
             last_success_at=self._last_success_at,
         )
-
-    def _is_stuck(self, now: float) -> bool:
-        return overdue(self._all.lane.busy_since, now, self._all.config.sample_deadline_seconds)
 
     def _has_to_save(self) -> bool:
         return self._all.writes and self._loaded and self._kept.changed
@@ -336,7 +327,7 @@ class StateStores:
 
     def works(self, now: float) -> bool | None:
         """Whether all changes are being saved; None until that is known."""
-        saved = [store.saves(now) for store in self._stores]
+        saved = [health.success for health in self.health(now)] or [False]
         return False if False in saved else None if None in saved else True
 
     def _start(self, due: Iterable[tuple[StateStore[Any], Visit | None]]) -> bool:

@@ -219,7 +219,7 @@ class XidRound:
     readable: bool  # whether it could be read
     duration_seconds: float  # how long that took
     failures: tuple[str, ...]  # names of what failed
-    past_read: bool = True  # whether all records from before the exporter's start have been read
+    past_read: bool = False  # whether all records from before the exporter's start have been read
     lost: int = 0  # how many records the kernel overwrote before they could be read
     changed: frozenset[str] = frozenset()  # UUIDs of GPUs that became unavailable, or have a different recovery action
 
@@ -250,7 +250,6 @@ class XidWatch:
         self.cards_known = False  # whether NVML has enumerated the GPUs
         self._readable = dict.fromkeys(XidSource, False)
         self._durations = dict.fromkeys(XidSource, 0.0)
-        self._ever_readable = False
         self._past_read = self._kernel is None
         self._last_success_at: Moment | None = None
 
@@ -301,10 +300,8 @@ class XidWatch:
                 log.warning("the kernel log overran: Xids may be among the lost records", extra=fields(lost=ended.lost))
             self._gap_until = now.monotonic + _GAP_SECONDS
         self._readable[ended.source] = ended.readable
-        if ended.source is XidSource.KMSG and ended.past_read:
-            self._past_read = True
+        self._past_read |= ended.past_read
         if ended.readable:
-            self._ever_readable = True
             self._last_success_at = now
 
     def _see(self, report: KernelNews, _now: float) -> None:
@@ -332,7 +329,7 @@ class XidWatch:
         gpus, unassigned = self.owners.counts(labels_of)
         self.unassigned = tuple(unassigned)
         sources = {source.value: is_readable for source, is_readable in readable.items()}
-        cards = self.owners.cards() if self._ever_readable and self._past_read else ()
+        cards = self.owners.cards() if self._last_success_at is not None and self._past_read else ()
         counted = tuple(
             labels
             for labels in known
@@ -354,13 +351,11 @@ class XidWatch:
 
     def health(self, now: float) -> CollectorHealth:
         """Health of the collector: successful while any source is readable; unknown if none ever was."""
-        return CollectorHealth(
-            name=xid.NAME,
-            interval_seconds=self._config.sample_fast_seconds,
-            success=any(self._sources(now).values()) if self._ever_readable else None,
-            duration_seconds=max(self._durations.values()) if self._ever_readable else None,
-            last_success_at=self._last_success_at,
-        )
+        health = CollectorHealth(xid.NAME, None, None, self._config.sample_fast_seconds, self._last_success_at)
+        if self._last_success_at is None:
+            return health
+        readable, duration_seconds = any(self._sources(now).values()), max(self._durations.values())
+        return replace(health, success=readable, duration_seconds=duration_seconds)
 
     def _log(self, report: XidReport) -> None:
         """Log an incident, but only the first of a burst: drivers print thousands of the same kind."""

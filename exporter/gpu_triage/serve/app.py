@@ -118,11 +118,9 @@ class WebApp:
         return replace(answer, headers=(*answer.headers, (b"vary", b"accept")))
 
     async def _runbook(self, request: messages.Request) -> messages.Answer:
-        name, plain = (
-            request.path.removeprefix(messages.RUNBOOKS_PATH),
-            messages.prefers_text(request.header(b"accept")),
-        )
-        return await asyncio.get_running_loop().run_in_executor(self._judge, _runbook, name, plain)
+        name, loop = request.path.removeprefix(messages.RUNBOOKS_PATH), asyncio.get_running_loop()
+        plain = messages.prefers_text(request.header(b"accept"))
+        return await loop.run_in_executor(self._judge, _runbook, name, plain)
 
 
 class _Shared:
