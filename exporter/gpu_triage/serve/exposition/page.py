@@ -86,9 +86,8 @@ class Exposition:
         if page is None:
             with self._encoding:
                 # Another thread may have encoded it while this one waited for the lock.
-                page = self._page_at_hand(form, gzipped=gzipped)
-                if page is None:
-                    page = self._whole[form, gzipped] = self._encode_page(form, gzipped=gzipped)
+                page = self._page_at_hand(form, gzipped=gzipped) or self._encode_page(form, gzipped=gzipped)
+                self._whole[form, gzipped] = page
         self._wanted_at[form, gzipped] = time.monotonic()
         return Answer(200, page.body, form.value)
 
