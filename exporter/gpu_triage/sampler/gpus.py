@@ -63,19 +63,12 @@ class GpuRounds:
             self._machine.probe, self.probe_lane, lambda report: self._post(partial(self._take_probe, report))
         )
         self._peers_lane = make_lane("peers")
-        self._left_behind: str | None = None
         self._paused = False
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
         """Lanes that use the NVML session."""
         return (*self.host_gpus.lanes, self._peers_lane, self.driver.lane)
-
-    @property
-    def fatal(self) -> str | None:
-        """Why this process must exit and be restarted by its supervisor; None if it need not."""
-        replaced = self.driver.replaced
-        return self._left_behind if replaced is None else replaced.detail
 
     def waiting_for(self, now: float) -> str | None:
         """What the first enumeration is still waiting for; None once every GPU is identified or hangs."""
@@ -259,7 +252,7 @@ class GpuRounds:
 
     @property
     def _no_gpu_call_in_flight(self) -> bool:
-        return self.host_gpus.idle and self._peers_lane.busy_since is None
+        return all(lane.busy_since is None for lane in (*self.host_gpus.lanes, self._peers_lane))
 
     def _driver_is_stuck(self, now: float) -> bool:
         return overdue(self.driver.lane.busy_since, now, _STUCK_SECONDS)
@@ -295,7 +288,7 @@ class GpuRounds:
     def _take_probe(self, report: ProbeReport, now: float) -> None:
         self._probes.session_seconds = report.seconds
         if report.answering and self._driver_is_stuck(now):
-            self._left_behind = "the driver answers other processes, but a call of this one does not return"
+            self.driver.fatal = "the driver answers other processes, but a call of this one does not return"
         records = {uuid: self.host_gpus.get(uuid) for uuid in report.answering}
         back = frozenset(uuid for uuid, record in records.items() if record is None or record.error in GONE)
         if (back or self._other_indices(report)) and self._probes.needs_new_session(back, now):

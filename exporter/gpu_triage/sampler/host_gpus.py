@@ -194,11 +194,6 @@ class HostGpus:
                 log.info("GPU is set aside for a virtual machine", extra=_facts(record, record.error or ""))
                 self._forget(record)
 
-    @property
-    def idle(self) -> bool:
-        """Whether no GPU has a call in flight."""
-        return all(lane.busy_since is None for lane in self._lanes.values())
-
     def hangs(self, index: int, now: float) -> bool:
         """Whether the GPU at this NVML index cannot be queried: a call hangs, or no thread can be started."""
         lane = self._lanes.get(index)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import astuple, replace
 from typing import Final
 
+from gpu_triage.driver.kernel.procfs import Boot
 from gpu_triage.machine import Moment, WallTimes
 from gpu_triage.read.gpu.ecc import ECC
 from gpu_triage.read.gpu.identity import IDENTITY, IdentityReading
@@ -57,15 +58,17 @@ class ResetWatch:
     Neither a new NVML session nor our restart resets a GPU, and one that responds again may still have its fault.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, xid: XidWatch, boot: Boot) -> None:
+        self._xid = xid
+        self._boot = boot
         self._away = False
         self._back_at: float | None = None
         self._noticed: dict[str, float] = {}
 
-    def see_driver(self, driver: DriverWatch, now: float, *, kernel_readable: bool) -> None:
+    def see_driver(self, driver: DriverWatch, now: float) -> None:
         """Update whether the GPUs are released or have no driver; `now` in monotonic seconds."""
         not_loaded = driver.error is not None and driver.error.reason == _NOT_LOADED
-        if driver.released or (not_loaded and not kernel_readable):
+        if driver.released or (not_loaded and not self._xid.kernel_readable):
             self._away = True
         elif driver.versions is not None and self._away:
             self._away, self._back_at = False, now
@@ -87,9 +90,12 @@ class ResetWatch:
         """Forget all GPUs except those with these keys."""
         self._noticed = {key: at for key, at in self._noticed.items() if key in known}
 
-    def reset_at(self, uuid: str, *kernel: float | None) -> float | None:
+    def reset_at(self, record: GpuRecord) -> float | None:
         """Monotonic second of a GPU's last reset, noticed or according to the kernel; None if unknown."""
-        return max((at for at in (*kernel, self._noticed.get(uuid)) if at is not None), default=None)
+        boot_at = None if self._boot.began_at is None else 0.0  # where the monotonic clock starts
+        found_at = self._xid.owners.found_at.get(record.pci_bus_id or "")
+        known = (boot_at, self._xid.driver_loaded_at, found_at, self._noticed.get(record.labels.uuid))
+        return max((at for at in known if at is not None), default=None)
 
 
 class IncidentWatch:
@@ -105,7 +111,7 @@ class IncidentWatch:
         self._machine, self._boot = saved.machine, saved.boot
         self._ledger = ledger.IncidentLedger()
         self.file = saved.add(ledger.INCIDENT_HISTORY, self._ledger, self._remember_resets)
-        self._resets = ResetWatch()
+        self._resets = ResetWatch(xid, saved.boot)
         self._walls = WallTimes()
         self._counted: dict[tuple[str, str], _Counts] = {}
         self._repairs: tuple[Repair, ...] = ()
@@ -129,7 +135,7 @@ class IncidentWatch:
         return self._ledger.boards_in(self._boot.boot_id)
 
     def observe(self, now: Moment) -> None:
-        self._resets.see_driver(self._driver, now.monotonic, kernel_readable=self._xid.kernel_readable)
+        self._resets.see_driver(self._driver, now.monotonic)
         if (decided := self._store.reading(DECISIONS)) is not None:
             self._repairs = decided.repairs  # the latest come last
             self._ledger.see_repairs(
@@ -175,7 +181,7 @@ class IncidentWatch:
 
     def _of_gpu(self, record: GpuRecord, now: Moment) -> GpuIncidents:
         slot = record.pci_bus_id or ""
-        reset_at = self._reset_at(record)
+        reset_at = self._resets.reset_at(record)
         wall = None if reset_at is None else self._walls.of(reset_at, now)
         return GpuIncidents(record.labels, slot, wall, *self._count(record.labels.uuid, slot, now.wall))
 
@@ -259,7 +265,7 @@ class IncidentWatch:
 
     def _note_reset(self, record: GpuRecord, now: Moment) -> None:
         """Record a reset, unless it happened before the board was first seen."""
-        reset_at = self._reset_at(record)
+        reset_at = self._resets.reset_at(record)
         board = self._ledger.board(record.labels.uuid)
         if reset_at is None or board is None or record.reset_noted_at == reset_at:
             return
@@ -271,12 +277,6 @@ class IncidentWatch:
         """Record an incident of a board, or of a slot if the board's UUID is unknown; `at` in monotonic seconds."""
         wall, boot = self._walls.of(at, now), self._boot.boot_id
         self._ledger.note(ledger.Incident(kind, board.uuid, board.serial, board.slot, wall, wall, boot, max(0.0, at)))
-
-    def _reset_at(self, record: GpuRecord) -> float | None:
-        # The monotonic clock starts at boot.
-        boot_at = None if self._boot.began_at is None else 0.0
-        found_at = self._xid.owners.found_at.get(record.pci_bus_id or "")
-        return self._resets.reset_at(record.labels.uuid, boot_at, self._xid.driver_loaded_at, found_at)
 
     def _serial(self, record: GpuRecord) -> str:
         identity = self._store.reading(IDENTITY, record.key)

@@ -265,7 +265,7 @@ class Sampler:
     @property
     def fatal(self) -> str | None:
         """Why this process must exit and be restarted by its supervisor; None if it need not."""
-        return self._gpus.fatal
+        return self.driver.fatal
 
     def step(self) -> None:
         """Process the results and start what is due. Never blocks."""
@@ -407,7 +407,7 @@ class Sampler:
     def close(self, wait: Callable[[Callable[[], bool]], bool]) -> None:
         """End sampling and NVML, and start the writes of `save`; `wait` is whether a condition holds in time."""
         # Count the Xids that still wait for the kernel log to show whether they are fatal.
-        self._xid.owners.release(math.inf)
+        self._xid.owners.ledger.release(math.inf)
         self._incidents.observe(self._machine.clock.now())
         self._saved.finish()
         for lane in self._lanes:

@@ -181,13 +181,9 @@ class StateStore(Generic[T]):
     def health(self, now: float) -> CollectorHealth:
         """Whether changes are being saved; None before the first visit to the file has ended or is overdue."""
         stuck, news = overdue(self._all.lane.busy_since, now, self._all.config.sample_deadline_seconds), self._news
-        return CollectorHealth(
-            name=self.name,
-            interval_seconds=self._interval_seconds,
-            success=None if news.duration_seconds is None and not stuck else not stuck and news.error is None,
-            duration_seconds=news.duration_seconds,
-            last_success_at=self._last_success_at,
-        )
+        success = None if news.duration_seconds is None and not stuck else not stuck and news.error is None
+        interval, last = self._interval_seconds, self._last_success_at
+        return CollectorHealth(self.name, success, news.duration_seconds, interval, last)
 
     def _has_to_save(self) -> bool:
         return self._all.writes and self._loaded and self._kept.changed

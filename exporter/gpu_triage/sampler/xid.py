@@ -69,7 +69,7 @@ class XidOwners:
     """
 
     def __init__(self) -> None:
-        self._ledger = XidLedger()
+        self.ledger = XidLedger()  # the present cards, by address
         self._claims: dict[str, list[_Claim]] = {}
         self.found_at: dict[str, float] = {}  # when the kernel last found a card on the bus, by PCI bus ID
         self._of_cards: dict[str, XidCounts] = {}
@@ -120,15 +120,12 @@ class XidOwners:
                 self._left.append((CountedXid(report.gpu, name, report.latest), report.uuid))
                 del self._left[:-MAX_GPUS]
                 return True
-        return self._ledger.see(report)
-
-    def release(self, until: float) -> None:
-        self._ledger.release(until)
+        return self.ledger.see(report)
 
     def take_counted(self) -> tuple[tuple[CountedXid, str | None], ...]:
         """The incidents counted since the last call, each with the UUID of its card; None if never shown by NVML."""
         left, self._left = self._left, []
-        return (*left, *((xid, self._card_at(xid.gpu, xid.at)) for xid in self._ledger.take_counted()))
+        return (*left, *((xid, self._card_at(xid.gpu, xid.at)) for xid in self.ledger.take_counted()))
 
     def counts(self, labels_of: LabelsOf) -> tuple[dict[GpuLabels, XidCounts], dict[str, XidCounts]]:
         """Xid counts by current labels, or by PCI address for other cards; they never decrease, even if reassigned."""
@@ -141,7 +138,7 @@ class XidOwners:
                 add_counts(gpus.setdefault(labels, {}), counts)
             elif uuid in addresses:
                 add_counts(unassigned.setdefault(addresses[uuid], {}), counts)
-        for address, present in self._ledger.counts().items():
+        for address, present in self.ledger.counts().items():
             labels = self.labels_at(address, labels_of)
             add_counts(unassigned.setdefault(address, {}) if labels is None else gpus.setdefault(labels, {}), present)
         for labels, counts in gpus.items():
@@ -179,7 +176,7 @@ class XidOwners:
 
     def _settle(self, address: str, until: float, uuid: str | None) -> None:
         """Assign an address's Xids so far to a card; if the card is unknown, to the address's former cards."""
-        counts = self._ledger.settle(address, until)
+        counts = self.ledger.settle(address, until)
         if counts and uuid is None:
             self._add(self._of_former, address, counts)
         elif counts and uuid is not None:
@@ -325,7 +322,7 @@ class XidWatch:
         readable = self._sources(now.monotonic)
         # The kernel log will have the Xids that NVML reports if it is readable, or in its first read.
         kernel_reports = readable[XidSource.KMSG] or not self._past_read
-        self.owners.release(now.monotonic - WINDOW_SECONDS if kernel_reports else math.inf)
+        self.owners.ledger.release(now.monotonic - WINDOW_SECONDS if kernel_reports else math.inf)
         gpus, unassigned = self.owners.counts(labels_of)
         self.unassigned = tuple(unassigned)
         sources = {source.value: is_readable for source, is_readable in readable.items()}
