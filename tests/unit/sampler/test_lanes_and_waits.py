@@ -85,15 +85,26 @@ def test_queued_jobs_run_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
         lane.close()
 
 
+class Taken:
+    """A lock that another thread keeps."""
+
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+
+    def acquire(self, timeout: float) -> bool:
+        self.waits.append(timeout)
+        return False
+
+
 def test_a_turn_is_given_back_by_the_job_that_has_it_even_if_that_fails() -> None:
     turn = threading.Lock()
     lane = ThreadLane("test", RealClock(), _nothing, turn)
     with pytest.raises(ZeroDivisionError):
         lane._run_in_turn(_fail)
     assert not turn.locked()
-    with turn:
-        lane._run_in_turn(_nothing)
-        assert turn.locked()
+    lane._turn = cast("threading.Lock", taken := Taken())
+    lane._run_in_turn(_nothing)
+    assert taken.waits == [0.05]
 
 
 def test_the_runner_lets_all_go_when_one_hangs() -> None:

@@ -1,5 +1,6 @@
 """A compressed page is one gzip file, to every reader."""
 
+import gzip
 import zlib
 
 import pytest
@@ -28,3 +29,5 @@ def test_a_compressed_page_is_the_plain_page_whatever_changed_since_the_last(acc
                 return [line for line in page.splitlines() if not line.startswith(b"process_")]
 
             assert told(unpacked) == told(plain)
+            packed, plain = (running.exposition.page(accept, ("gpu_up",), gzipped=each).body for each in (True, False))
+            assert gzip.decompress(packed) == plain
