@@ -20,7 +20,7 @@ import yaml
 from tests.certificates import Authority, trusting_context
 from tests.e2e.processes import wait_for
 from tests.gathered import for_each
-from tests.guarded_server import MTLS, PASSWORDS, REQUEST, Running, basic, replace, served, serving
+from tests.guarded_server import MTLS, PASSWORDS, REQUEST, Running, basic, replace, run, served, serving
 from tests.logged import Log
 
 from gpu_triage.documents import Place
@@ -296,11 +296,8 @@ def test_a_request_to_reload_is_passed_on_even_without_files_of_the_server(tmp_p
     server = WebServer(served(), Config(web_listen_addresses=(f"unix:{tmp_path / 'socket'}",)), security=source)
     server.bind()
     source.look_now()  # before it serves: the request is not lost
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    assert read.wait(10)
-    server.stop()
-    thread.join()
+    with run(server):
+        assert read.wait(10)
     assert threads == ["reload"]
     assert not (tmp_path / "socket").exists()
 
