@@ -12,15 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-import psutil
-
 from gpu_triage.log import fields
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_TIME_SECONDS
 from gpu_triage.read.selection import Selection
 from gpu_triage.sampler.outcomes import HOST, Outcome
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.serve.exposition.encoding import END, Encoder, Format
-from gpu_triage.serve.exposition.process import process_samples
+from gpu_triage.serve.exposition.process import Process, process_samples
 from gpu_triage.serve.messages import Answer, weighted
 
 log = logging.getLogger(__name__)
@@ -59,7 +57,7 @@ class Exposition:
         self._expires_at = sampler.freshness.expires_at
         self._shown = selection
         # Kept, because it keeps its start: setting the system clock must not look like a restart.
-        self._process = psutil.Process()
+        self._process = Process()
         self._process_encoders = {form: Encoder(form) for form in Format}
         self._encoding = threading.Lock()
         self._pages: dict[tuple[Format, str], _CollectorPage] = {}

@@ -4,9 +4,11 @@ import resource
 from collections.abc import Iterator
 from typing import Final
 
-import psutil
+from psutil import Error, Process
 
 from gpu_triage.read.metrics.metric import Sample, host_counter, host_gauge
+
+__all__ = ["Process", "process_samples"]
 
 _STAT: Final = "/proc/self/stat"
 _VIRTUAL_MEMORY = host_gauge("process_virtual_memory_bytes", "Virtual memory size in bytes.", source=_STAT)
@@ -21,13 +23,13 @@ _OPEN_FILES = host_gauge("process_open_fds", "Number of open file descriptors.",
 _MOST_FILES = host_gauge("process_max_fds", "Maximum number of open file descriptors.", source="getrlimit(2)")
 
 
-def process_samples(process: psutil.Process) -> Iterator[Sample]:
+def process_samples(process: Process) -> Iterator[Sample]:
     """What can be read of a process, from the real procfs even if another host is monitored."""
     try:
         with process.oneshot():
             memory, cpu = process.memory_info(), process.cpu_times()
             started_at, files = process.create_time(), process.num_fds()
-    except (psutil.Error, OSError, ValueError, IndexError):
+    except (Error, OSError, ValueError, IndexError):
         return
     yield _VIRTUAL_MEMORY.sample(memory.vms)
     yield _RESIDENT_MEMORY.sample(memory.rss)

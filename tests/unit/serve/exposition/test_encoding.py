@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from prometheus_client import Metric, ProcessCollector
 from prometheus_client.samples import Sample as WireSample
 from prometheus_client.utils import floatToGoString
-from psutil import Process
 
 from gpu_triage.machine import Moment
 from gpu_triage.options.config import Config
@@ -20,7 +19,7 @@ from gpu_triage.read.selection import Selection
 from gpu_triage.read.xid.xid_metrics import GPU_XID_ERRORS_TOTAL
 from gpu_triage.sampler.outcomes import HOST, Outcome
 from gpu_triage.serve.exposition.encoding import Encoder, Format, encode_families, go_float, label_value
-from gpu_triage.serve.exposition.process import process_samples
+from gpu_triage.serve.exposition.process import Process, process_samples
 
 LABEL = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 VALUE = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
