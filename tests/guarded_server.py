@@ -1,6 +1,7 @@
 """A server on this machine behind a web configuration file, for tests of what guards it."""
 
 import base64
+import dataclasses
 import socket
 import ssl
 import threading
@@ -9,17 +10,19 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from tests.web_sources import Host
 
+from gpu_triage.options.config import Config
 from gpu_triage.read.exporter.exporter_health import WebConfigHealth
-from gpu_triage.serve.app import WebApp
+from gpu_triage.serve.app import ExporterBackend
 from gpu_triage.serve.connection import Limits
 from gpu_triage.serve.passwords import hashed
 from gpu_triage.serve.security import SecuritySource
 from gpu_triage.serve.server import WebServer
 
+DEFAULTS = Config()
 REQUEST = b"GET /-/healthy HTTP/1.1\r\nHost: h\r\n\r\n"
 MTLS = ("client_auth_type: RequireAndVerifyClientCert", "client_ca_file: ca.pem")
 PASSWORDS = f"basic_auth_users:\n  prometheus: {hashed(b'scrape', 4)}\n"
@@ -30,7 +33,6 @@ class Running(NamedTuple):
     source: SecuritySource
     health: list[WebConfigHealth]
     file: Path
-    server: WebServer
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=5)
@@ -51,11 +53,16 @@ class Running(NamedTuple):
             return answer
 
 
+def served(host: Host | None = None) -> ExporterBackend:
+    return cast("ExporterBackend", host or Host())
+
+
 def bound(
-    host: Host | None = None, *, count: int = 1, max_requests: int = 40, **options: Any
+    host: Host | None = None, *, count: int = 1, config: Config = DEFAULTS, **options: Any
 ) -> tuple[WebServer, list[int]]:
     """A server with options of `WebServer` that has its sockets, and their ports."""
-    server = WebServer(WebApp(host or Host(), max_requests=max_requests), ["127.0.0.1:0"] * count, **options)
+    config = dataclasses.replace(config, web_listen_addresses=("127.0.0.1:0",) * count)
+    server = WebServer(served(host), config, **options)
     return server, [int(url.rpartition(":")[2]) for url in server.bind()]
 
 
@@ -87,10 +94,10 @@ def serving(
     file = folder / "web.yml"
     file.write_text(content)
     health: list[WebConfigHealth] = []
-    source = SecuritySource(str(file), health.append, wall=lambda: 1000.0 + len(health))
-    server, (port,) = bound(host, security=source, limits=limits, reload_seconds=reload_seconds)
+    source = SecuritySource(str(file), health.append, wall=lambda: 1000.0 + len(health), reload_seconds=reload_seconds)
+    server, (port,) = bound(host, security=source, limits=limits)
     with run(server):
-        yield Running(port, source, health, file, server)
+        yield Running(port, source, health, file)
 
 
 def read_all(client: socket.socket) -> bytes:

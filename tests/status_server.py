@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from tests.guarded_server import run
 from tests.rig import Rig
@@ -22,7 +23,8 @@ class StatusServer:
     def __init__(self, running: Rig) -> None:
         self.rig = running  # what is behind it
         self._front = ExporterBackend(running.sampler, running.judge, running.config, lambda: None)
-        self.server = WebServer(self._front.application(), ["127.0.0.1:0"])  # what serves it
+        config = replace(running.config, web_listen_addresses=("127.0.0.1:0",))
+        self.server = WebServer(self._front, config)  # what serves it
         self.url = self.server.bind()[0].rstrip("/") + "/"  # of its page, with a slash at its end
 
     def run(self, seconds: float) -> None:

@@ -141,13 +141,7 @@ def _logfmt(facts: dict[str, Fact]) -> str:
     return " ".join(f"{key}={_logfmt_value(fact)}" for key, fact in facts.items())
 
 
-def _json(facts: dict[str, Fact]) -> str:
-    """One ASCII JSON object; numbers, booleans and null keep their types, except NaN and infinity, which JSON lacks."""
-    infinite = {key: str(fact) for key, fact in facts.items() if isinstance(fact, float) and not math.isfinite(fact)}
-    return json.dumps({**facts, **infinite})
-
-
-FORMATTERS = {"logfmt": _LineFormatter(_logfmt), "json": _LineFormatter(_json)}
+FORMATTERS = {"logfmt": _LineFormatter(_logfmt), "json": _LineFormatter(json.dumps)}
 
 
 def _facts(record: logging.LogRecord) -> Iterator[tuple[str, Fact]]:
@@ -166,16 +160,15 @@ def _facts(record: logging.LogRecord) -> Iterator[tuple[str, Fact]]:
 
 
 def _fact(value: object) -> Fact:
-    return value if value is None or isinstance(value, (bool, int, float)) else str(value)
+    """Numbers, booleans and None keep their types, except NaN and infinity, which JSON lacks."""
+    if isinstance(value, int | float) and math.isfinite(value):
+        return value
+    return None if value is None else str(value)
 
 
 def _logfmt_value(fact: Fact) -> str:
-    if fact is None:
-        return "null"
-    if isinstance(fact, bool):
-        return "true" if fact else "false"
     if not isinstance(fact, str):
-        return str(fact)
+        return json.dumps(fact)
     if fact != "null" and fact.isprintable() and _BARE.fullmatch(fact):
         return fact
     return f'"{"".join(map(_escaped, fact))}"'

@@ -74,7 +74,7 @@ class SeriesRecorder:
         for sample in self._selection.of((GPU_EXPORTER_TIME_SECONDS.sample(wall),)):
             _append(self._column_of(sample), step, sample.value)
         for collector in store.collectors:
-            for outcome in store.of(collector):
+            for outcome in store.of(collector).values():
                 for column, value in self._pairs(outcome):
                     _append(column, step, value)
         if len(self.columns) * self._steps > MOST_VALUES:

@@ -521,4 +521,4 @@ def test_a_verdict_links_a_panel_of_its_step_and_the_playbook(step: Step) -> Non
     (row,) = (row for row in rows(read("diagnosis.json")) if row["title"] == step.row)
     assert [title_of(panel) for panel in row["panels"] if panel["id"] == int(looked_at[1])] == [step.key_panel]
     page, _, anchor = read_on["url"].removeprefix(f"{RUNBOOKS_URL}/").partition("#")
-    assert f'<h3 id="{anchor}">' in render_html(find_page(page).text)
+    assert f'<h3 id="{anchor}">' in render_html(find_page(page))

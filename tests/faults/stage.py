@@ -111,7 +111,7 @@ class ParkingLane(ThreadLane):
     """A real lane, whose job has ended or is parked when `submit` returns."""
 
     def __init__(self, name: str, clock: ParkingClock, refused: Callable[[str], bool] = lambda _name: False) -> None:
-        super().__init__(name, clock, clock.end)
+        super().__init__(name, clock, clock.end, threading.Lock())
         self._parking = clock
         self._is_refused = partial(refused, name)
 

@@ -20,7 +20,7 @@ from gpu_triage.read.exporter.exporter_health import JudgeSettingsHealth, WebCon
 from gpu_triage.read.registry import COLLECTOR_SWITCHES, GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
-from gpu_triage.serve import app, connection, listen, process_settings, security, server
+from gpu_triage.serve import app, listen, process_settings, security, server
 
 if TYPE_CHECKING:
     from gpu_triage.record.flight.recorder import FlightRecorder
@@ -57,14 +57,12 @@ class Daemon:
         self._judge = judge
         self._settings = SettingsSource(config, all_options(COLLECTOR_SWITCHES), judge.use, self._judge_settings_read)
         self._front = app.ExporterBackend(self._sampler, judge, config, self._runner.alive, host.progress)
-        self._server = server.WebServer(
-            self._front.application(),
-            None if config.web_systemd_socket else config.web_listen_addresses,
-            security=security.SecuritySource(config.web_config_file, self._web_config_loaded),
-            hosts=security.AllowedHosts(config.web_allowed_hosts),
-            limits=connection.Limits(unread=config.web_max_requests),
-            also_reload=None if config.config_file is None else self._settings.reload,
+        self._security = security.SecuritySource(
+            config.web_config_file,
+            self._web_config_loaded,
+            also=None if config.config_file is None else self._settings.reload,
         )
+        self._server = server.WebServer(self._front, config, security=self._security)
         self._fatal: str | None = None
         self._stopping = False
 
@@ -123,7 +121,7 @@ class Daemon:
         log.info(
             "reading the web configuration, the baseline and the judge's settings again", extra=fields(cause="SIGHUP")
         )
-        self._server.reload()
+        self._security.look_now()
         self._sampler.baseline.reload()
 
     def _end(self, cause: str) -> None:

@@ -49,8 +49,8 @@ def _page(word: str) -> str:
         near = f"did you mean {', '.join(unknown.nearest)}?" if unknown.nearest else "--list shows them all"
         raise ConfigError(f"no alert, finding or Xid {printable(word[:80])!r}; {near}") from unknown
     columns = shutil.get_terminal_size((_WIDEST, 24)).columns
-    more = _PLAYBOOK if "playbook.md" in page.text else ""
-    return render_terminal(page.text, max(_NARROWEST, min(_WIDEST, columns))) + more
+    more = _PLAYBOOK if "playbook.md" in page else ""
+    return render_terminal(page, max(_NARROWEST, min(_WIDEST, columns))) + more
 
 
 def _listing() -> str:

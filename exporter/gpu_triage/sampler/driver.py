@@ -48,7 +48,7 @@ class DriverWatch:
         self.count: int | None = None  # number of GPUs according to NVML; None while NVML is unavailable
         self.bus: tuple[PciGpu, ...] | None = None  # NVIDIA GPUs on the PCI bus; None if sysfs has none
         self.looked = False  # whether the first poll has ended
-        self.replaced: DriverReplaced | None = None  # set if the driver was replaced while in use
+        self.fatal: str | None = None  # why this process must exit and be restarted by its supervisor; else None
         self._machine = machine
         self._interval_seconds = context.config.sample_medium_seconds
         self._report = report
@@ -143,7 +143,7 @@ class DriverWatch:
             self._open, self._retry_seconds = True, _FIRST_RETRY_SECONDS
             return
         if self._open and isinstance(look.error, DriverReplaced):
-            self.replaced = look.error
+            self.fatal = look.error.detail
         self._open, self.count = False, None
         self._look_at = now + self._retry_seconds
         self._retry_seconds = min(2 * self._retry_seconds, _LAST_RETRY_SECONDS)

@@ -20,7 +20,6 @@ from gpu_triage.sampler.host_gpus import DRIVER_UNAVAILABLE, GONE, Enumeration, 
 from gpu_triage.sampler.lanes import Job, Lane, Step, overdue
 from gpu_triage.sampler.outcomes import Context, Freshness, Outcome, sampled
 from gpu_triage.sampler.schedule import interval_seconds
-from gpu_triage.sampler.status import Status
 from gpu_triage.sampler.xid import XidWatch
 
 log = logging.getLogger(__name__)
@@ -44,7 +43,6 @@ class GpuRounds:
         link_of: Callable[[Device], ExpectedLink | None],
         boards: Callable[[], Mapping[str, Board]],
         freshness: Freshness,
-        status: Status,
     ) -> None:
         make_lane, self._post = context.make_lane, context.post
         self._machine, self._config = context.machine, context.config
@@ -55,7 +53,6 @@ class GpuRounds:
         self._link_of = link_of
         self._boards = boards
         self._freshness = freshness
-        self._status = status
         self._alone = tuple(c for c in collectors if not c.asks_peers)
         self._with_peers = tuple(c for c in collectors if c.asks_peers)
         self._peer_collectors = frozenset(c.name for c in self._with_peers)
@@ -66,19 +63,12 @@ class GpuRounds:
             self._machine.probe, self.probe_lane, lambda report: self._post(partial(self._take_probe, report))
         )
         self._peers_lane = make_lane("peers")
-        self._left_behind: str | None = None
         self._paused = False
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
         """Lanes that use the NVML session."""
         return (*self.host_gpus.lanes, self._peers_lane, self.driver.lane)
-
-    @property
-    def fatal(self) -> str | None:
-        """Why this process must exit and be restarted by its supervisor; None if it need not."""
-        replaced = self.driver.replaced
-        return self._left_behind if replaced is None else replaced.detail
 
     def waiting_for(self, now: float) -> str | None:
         """What the first enumeration is still waiting for; None once every GPU is identified or hangs."""
@@ -141,22 +131,23 @@ class GpuRounds:
         if self._enumeration.waits_for_answers(now):
             return
         own = frozenset(gpu.bus_id for gpu in self.driver.bus or () if not gpu.passed_through)
-        places = Places(own, self._boards())
-        self._forget(self.host_gpus.conclude(present, self._enumeration.conclude(), places, now))
+        boards = {slot: board for slot, board in self._boards().items() if slot not in self.driver.passed_through}
+        places = Places(own, boards)
+        self.host_gpus.conclude(present, self._enumeration.conclude(), places, now)
         expected = self._config.expect_gpu_count
         if self._machine.gpus_given is None and (expected is None or (self.driver.count or 0) < expected):
             # A GPU seen earlier in this boot is missing, unless fewer are expected or given to this process.
-            self.host_gpus.remember(places.boards.values(), now)
+            self.host_gpus.remember(boards.values(), now)
         for record in self.host_gpus:
             if record.device is None:
                 self._freshness.withdraw(record.key)
                 if record.labels.uuid and record.pci_bus_id:
                     self._xid.owners.remember(record.labels.uuid, record.pci_bus_id, now)
-        self._forget(self.host_gpus.forget_passed_through(self.driver.passed_through))
 
     def check_gpus(self, now: float) -> None:
-        """Mark GPUs that do not respond, and start or stop the probes for missing ones."""
+        """Forget GPUs of virtual machines, mark those that do not respond, and start or stop the probes for them."""
         driver = self.driver
+        self.host_gpus.forget_passed_through(driver.passed_through)
         # No GPU is queried between two sessions: if the next session never opens, none responds.
         no_session = driver.ending_session and self.driver_stalled(now)
         self.host_gpus.find_stalls(now, no_session=no_session)
@@ -261,7 +252,7 @@ class GpuRounds:
 
     @property
     def _no_gpu_call_in_flight(self) -> bool:
-        return self.host_gpus.idle and self._peers_lane.busy_since is None
+        return all(lane.busy_since is None for lane in (*self.host_gpus.lanes, self._peers_lane))
 
     def _driver_is_stuck(self, now: float) -> bool:
         return overdue(self.driver.lane.busy_since, now, _STUCK_SECONDS)
@@ -297,7 +288,7 @@ class GpuRounds:
     def _take_probe(self, report: ProbeReport, now: float) -> None:
         self._probes.session_seconds = report.seconds
         if report.answering and self._driver_is_stuck(now):
-            self._left_behind = "the driver answers other processes, but a call of this one does not return"
+            self.driver.fatal = "the driver answers other processes, but a call of this one does not return"
         records = {uuid: self.host_gpus.get(uuid) for uuid in report.answering}
         back = frozenset(uuid for uuid, record in records.items() if record is None or record.error in GONE)
         if (back or self._other_indices(report)) and self._probes.needs_new_session(back, now):
@@ -325,9 +316,3 @@ class GpuRounds:
         for record in self.host_gpus:
             self.host_gpus.fail(record, RELEASED if self.driver.released else DRIVER_UNAVAILABLE)
             self._freshness.withdraw(record.key)
-        self._forget(self.host_gpus.forget_passed_through(self.driver.passed_through))
-
-    def _forget(self, keys: tuple[str, ...]) -> None:
-        for key in keys:
-            self._status.forget(key)
-            self._freshness.forget(key)

@@ -153,10 +153,8 @@ class HostGpus:
             self._read_all_again()
         return present
 
-    def conclude(
-        self, present: set[str], denied: Collection[DeniedDevice], places: Places, now: float
-    ) -> tuple[str, ...]:
-        """Apply an enumeration: keys identified, and indices `denied`; returns the keys dropped from memory."""
+    def conclude(self, present: set[str], denied: Collection[DeniedDevice], places: Places, now: float) -> None:
+        """Apply an enumeration: keys identified, and indices `denied`."""
         before = self._present_labels()
         named = {int(record.labels.gpu): record.pci_bus_id for record in self if record.key in present}
         addresses = places.of(
@@ -177,7 +175,8 @@ class HostGpus:
                 self.fail(record, MISSING)
         if before != self._present_labels():
             self._read_all_again()
-        return self._forget_replaced(now) + self._forget_surplus()
+        self._forget_replaced(now)
+        self._forget_surplus()
 
     def remember(self, boards: Iterable[Board], now: float) -> None:
         """Add the GPUs seen earlier in this boot that the driver no longer counts, unless the slot has another one."""
@@ -188,17 +187,12 @@ class HostGpus:
                 record.pci_bus_id, record.absent_since = board.slot, now
                 self.fail(record, MISSING)
 
-    def forget_passed_through(self, passed_through: frozenset[str]) -> tuple[str, ...]:
-        """Forget GPUs missing from the driver because a virtual machine has these PCI bus IDs; returns their keys."""
-        set_aside = [record for record in self if record.device is None and record.pci_bus_id in passed_through]
-        for record in set_aside:
-            log.info("GPU is set aside for a virtual machine", extra=_facts(record, record.error or ""))
-        return self._forget(set_aside)
-
-    @property
-    def idle(self) -> bool:
-        """Whether no GPU has a call in flight."""
-        return all(lane.busy_since is None for lane in self._lanes.values())
+    def forget_passed_through(self, passed_through: frozenset[str]) -> None:
+        """Forget GPUs missing from the driver because a virtual machine has these PCI bus IDs."""
+        for record in self:
+            if record.device is None and record.pci_bus_id in passed_through:
+                log.info("GPU is set aside for a virtual machine", extra=_facts(record, record.error or ""))
+                self._forget(record)
 
     def hangs(self, index: int, now: float) -> bool:
         """Whether the GPU at this NVML index cannot be queried: a call hangs, or no thread can be started."""
@@ -283,33 +277,30 @@ class HostGpus:
         for record in self:
             record.schedule.all_due()
 
-    def _forget_replaced(self, now: float) -> tuple[str, ...]:
+    def _forget_replaced(self, now: float) -> None:
         """Forget GPUs that another one has replaced, and unconfirmed ones after a while if another one is there."""
         present = [record for record in self if record.absent_since is None]
         confirmed = {r.pci_bus_id for r in present if r.device is not None and _is_confirmed(r)} - {None}
         taken = {place for record in present for place in _places(record)}
-        replaced = []
         for record in self:
             if record.absent_since is None:
                 continue
             kept = _is_confirmed(record) or now - record.absent_since < _UNCONFIRMED_KEPT_SECONDS
             if record.pci_bus_id in confirmed or (not kept and _places(record)[0] in taken):
-                replaced.append(record)
                 log.info("GPU is forgotten, another one is there", extra=_facts(record, record.error or ""))
-        return self._forget(replaced)
+                self._forget(record)
 
-    def _forget_surplus(self) -> tuple[str, ...]:
+    def _forget_surplus(self) -> None:
         """Bound the number of records: a driver that makes up UUIDs must not grow this process."""
         gone = sorted((r for r in self if r.absent_since is not None), key=lambda r: r.absent_since or 0)
-        return self._forget(gone[: max(0, len(self._records) - MAX_GPUS)])
+        for record in gone[: max(0, len(self._records) - MAX_GPUS)]:
+            self._forget(record)
 
-    def _forget(self, records: list[GpuRecord]) -> tuple[str, ...]:
-        for record in records:
-            del self._records[record.key]
-            self._forgotten_readers[record.key] = record.readers
+    def _forget(self, record: GpuRecord) -> None:
+        del self._records[record.key]
+        self._forgotten_readers[record.key] = record.readers
         for surplus in tuple(self._forgotten_readers)[:-_MOST_FORGOTTEN]:
             del self._forgotten_readers[surplus]
-        return tuple(record.key for record in records)
 
 
 def _is_confirmed(record: GpuRecord) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import astuple, replace
 from typing import Final
 
+from gpu_triage.driver.kernel.procfs import Boot
 from gpu_triage.machine import Moment, WallTimes
 from gpu_triage.read.gpu.ecc import ECC
 from gpu_triage.read.gpu.identity import IDENTITY, IdentityReading
@@ -57,15 +58,17 @@ class ResetWatch:
     Neither a new NVML session nor our restart resets a GPU, and one that responds again may still have its fault.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, xid: XidWatch, boot: Boot) -> None:
+        self._xid = xid
+        self._boot = boot
         self._away = False
         self._back_at: float | None = None
         self._noticed: dict[str, float] = {}
 
-    def see_driver(self, driver: DriverWatch, now: float, *, kernel_readable: bool) -> None:
+    def see_driver(self, driver: DriverWatch, now: float) -> None:
         """Update whether the GPUs are released or have no driver; `now` in monotonic seconds."""
         not_loaded = driver.error is not None and driver.error.reason == _NOT_LOADED
-        if driver.released or (not_loaded and not kernel_readable):
+        if driver.released or (not_loaded and not self._xid.kernel_readable):
             self._away = True
         elif driver.versions is not None and self._away:
             self._away, self._back_at = False, now
@@ -87,9 +90,12 @@ class ResetWatch:
         """Forget all GPUs except those with these keys."""
         self._noticed = {key: at for key, at in self._noticed.items() if key in known}
 
-    def reset_at(self, uuid: str, *kernel: float | None) -> float | None:
+    def reset_at(self, record: GpuRecord) -> float | None:
         """Monotonic second of a GPU's last reset, noticed or according to the kernel; None if unknown."""
-        return max((at for at in (*kernel, self._noticed.get(uuid)) if at is not None), default=None)
+        boot_at = None if self._boot.began_at is None else 0.0  # where the monotonic clock starts
+        found_at = self._xid.owners.found_at.get(record.pci_bus_id or "")
+        known = (boot_at, self._xid.driver_loaded_at, found_at, self._noticed.get(record.labels.uuid))
+        return max((at for at in known if at is not None), default=None)
 
 
 class IncidentWatch:
@@ -102,10 +108,10 @@ class IncidentWatch:
         self._driver = driver
         self._store = store
         self._xid = xid
-        self._machine = saved.machine
+        self._machine, self._boot = saved.machine, saved.boot
         self._ledger = ledger.IncidentLedger()
         self.file = saved.add(ledger.INCIDENT_HISTORY, self._ledger, self._remember_resets)
-        self._resets = ResetWatch()
+        self._resets = ResetWatch(xid, saved.boot)
         self._walls = WallTimes()
         self._counted: dict[tuple[str, str], _Counts] = {}
         self._repairs: tuple[Repair, ...] = ()
@@ -126,10 +132,10 @@ class IncidentWatch:
     @property
     def boards(self) -> Mapping[str, ledger.Board]:
         """The boards that were seen in this boot, by PCI address."""
-        return self._ledger.boards_in(self.file.boot.boot_id)
+        return self._ledger.boards_in(self._boot.boot_id)
 
     def observe(self, now: Moment) -> None:
-        self._resets.see_driver(self._driver, now.monotonic, kernel_readable=self._xid.kernel_readable)
+        self._resets.see_driver(self._driver, now.monotonic)
         if (decided := self._store.reading(DECISIONS)) is not None:
             self._repairs = decided.repairs  # the latest come last
             self._ledger.see_repairs(
@@ -148,7 +154,7 @@ class IncidentWatch:
             if record.labels.uuid:
                 self._note_board(record, now)
                 self._note_reset(record, now)
-        self._forget(frozenset(record.key for record in self._host_gpus))
+        self._resets.forget(frozenset(record.key for record in self._host_gpus))
 
     def reading(self, now: Moment) -> tuple[GpuIncidents, ...]:
         """Incidents of every GPU with a UUID, and of the slots of GPUs without a known UUID."""
@@ -165,17 +171,17 @@ class IncidentWatch:
             *(GpuIncidents(HOST_LABELS, slot, None, *self._count("", slot, now.wall)) for slot in unseen),
         )
 
-    def _remember_resets(self, remembered: ledger.Memory, boot_id: str) -> None:
+    def _remember_resets(self, remembered: ledger.Memory) -> None:
         """Load this boot's resets by monotonic time, because the wall clock may have jumped."""
         now = self._machine.clock.now().monotonic
         for incident in remembered.incidents:
-            of_this_boot = incident.kind == ledger.RESET and incident.boot and incident.boot == boot_id
+            of_this_boot = incident.kind == ledger.RESET and incident.boot and incident.boot == self._boot.boot_id
             if of_this_boot and incident.uptime_seconds <= now:
                 self._resets.remember(incident.uuid, incident.uptime_seconds)
 
     def _of_gpu(self, record: GpuRecord, now: Moment) -> GpuIncidents:
         slot = record.pci_bus_id or ""
-        reset_at = self._reset_at(record)
+        reset_at = self._resets.reset_at(record)
         wall = None if reset_at is None else self._walls.of(reset_at, now)
         return GpuIncidents(record.labels, slot, wall, *self._count(record.labels.uuid, slot, now.wall))
 
@@ -250,7 +256,7 @@ class IncidentWatch:
         serial = self._serial(record) or before.serial
         identity = self._store.reading(IDENTITY, record.key)
         facts = before.facts if identity is None else astuple(identity)
-        boot, index = self.file.boot.boot_id, record.labels.gpu
+        boot, index = self._boot.boot_id, record.labels.gpu
         after = ledger.Board(uuid, serial, slot, before.first_seen_at, boot, uncorrected, action, index, facts)
         self._resets.compare(before, after, first_of_session=first_of_session, now=now.monotonic)
         if before.uncorrected is not None and uncorrected is not None and uncorrected > before.uncorrected:
@@ -259,7 +265,7 @@ class IncidentWatch:
 
     def _note_reset(self, record: GpuRecord, now: Moment) -> None:
         """Record a reset, unless it happened before the board was first seen."""
-        reset_at = self._reset_at(record)
+        reset_at = self._resets.reset_at(record)
         board = self._ledger.board(record.labels.uuid)
         if reset_at is None or board is None or record.reset_noted_at == reset_at:
             return
@@ -269,20 +275,8 @@ class IncidentWatch:
 
     def _note(self, kind: str, board: ledger.Board, at: float, now: Moment) -> None:
         """Record an incident of a board, or of a slot if the board's UUID is unknown; `at` in monotonic seconds."""
-        wall, boot = self._walls.of(at, now), self.file.boot.boot_id
+        wall, boot = self._walls.of(at, now), self._boot.boot_id
         self._ledger.note(ledger.Incident(kind, board.uuid, board.serial, board.slot, wall, wall, boot, max(0.0, at)))
-
-    def _reset_at(self, record: GpuRecord) -> float | None:
-        # The monotonic clock starts at boot.
-        boot_at = None if self.file.boot.began_at is None else 0.0
-        found_at = self._xid.owners.found_at.get(record.pci_bus_id or "")
-        return self._resets.reset_at(record.labels.uuid, boot_at, self._xid.driver_loaded_at, found_at)
-
-    def _forget(self, known: frozenset[str]) -> None:
-        self._resets.forget(known)
-        for outcome in self._store.of(IDENTITY.name):
-            if outcome.subject not in known:
-                self._store.withdraw(IDENTITY.name, outcome.subject)
 
     def _serial(self, record: GpuRecord) -> str:
         identity = self._store.reading(IDENTITY, record.key)

@@ -1,10 +1,11 @@
 """Lanes: worker threads for each GPU, the driver and the host, with one job in flight, so that a hang is isolated."""
 
+from __future__ import annotations
+
 import logging
 import math
 import threading
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,6 +29,9 @@ BLOCKED: Final = "blocked"
 
 NO_THREAD: Final = "no_thread"
 """The error of a lane that cannot start its thread, and of the rounds that should have run in it."""
+
+_TURN_SECONDS: Final = 0.05
+"""How long CPU-bound jobs are run one at a time: on a healthy host, one takes a tenth of this."""
 
 _WITHOUT_THREAD_SECONDS: Final = 30.0
 """How long a lane may lack a thread before the exporter reports itself unhealthy."""
@@ -73,7 +77,7 @@ class Lane(ABC):
 
     @abstractmethod
     def submit(self, job: Job, *, queued: bool = False) -> None:
-        """Start a job, on a lane that is ready; a CPU-bound one is `queued` until no other such job is running."""
+        """Start a job, on a lane that is ready; a CPU-bound one is `queued` while another one is running."""
 
     def mark(self, step: Step | None = None) -> None:
         """Called by the job at the start of each step; None means the step that the lane is named after."""
@@ -96,60 +100,17 @@ def lacking_threads(lanes: Iterable[Lane], now: float) -> str | None:
     return f"no thread can be started to read {names}; raise pids.max (TasksMax in the systemd unit)"
 
 
-class JobQueue:
-    """Runs jobs of several threads one at a time, in the order submitted.
+class ThreadLane(Lane):
+    """A lane with its own thread, which starts with the first job and is replaced if it ends.
 
     Only one thread at a time can hold Python's GIL. CPU-bound threads that compete for it switch hundreds of times a
-    second, which costs a tenth of the total time or more. So a thread wakes up once, when the previous job is done.
+    second, which costs a tenth of the total time or more. So those of lanes with the same `turn` run one by one.
     """
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._waiting: deque[tuple[object, Callable[[], None]]] = deque()
-        self._running: object | None = None
-
-    def submit(self, job: Job, put: Callable[[Job], None]) -> None:
-        """Once all jobs before it have run, pass `job` to `put`, which hands it to a thread and must not block."""
-        token = object()
-
-        def run() -> None:
-            try:
-                job()
-            finally:
-                self._end(token)
-
-        with self._lock:
-            self._waiting.append((token, partial(put, run)))
-            if self._running is None:
-                self._next()
-
-    def start_all(self) -> None:
-        """Start all waiting jobs now, because the running one may hang."""
-        with self._lock:
-            while self._waiting:
-                self._next()
-            self._running = None
-
-    def _next(self) -> None:
-        self._running = None
-        if self._waiting:
-            self._running, start = self._waiting.popleft()
-            start()
-
-    def _end(self, token: object) -> None:
-        with self._lock:
-            # A job that was running at `start_all` must not start another one.
-            if token is self._running:
-                self._next()
-
-
-class ThreadLane(Lane):
-    """A lane with its own thread, which starts with the first job and is replaced if it ends."""
-
-    def __init__(self, name: str, clock: Clock, on_idle: Callable[[], None], queue: JobQueue | None = None) -> None:
+    def __init__(self, name: str, clock: Clock, on_idle: Callable[[], None], turn: threading.Lock) -> None:
         super().__init__(name, clock)
         self._on_idle = on_idle
-        self._queue = queue or JobQueue()
+        self._turn = turn
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -163,14 +124,19 @@ class ThreadLane(Lane):
 
     def submit(self, job: Job, *, queued: bool = False) -> None:
         self.mark()
-        if queued:
-            self._queue.submit(job, self._jobs.put)
-        else:
-            self._jobs.put(job)
+        self._jobs.put(partial(self._run_in_turn, job) if queued else job)
 
     def close(self) -> None:
         # The thread ends after its current job.
         self._jobs.put(None)
+
+    def _run_in_turn(self, job: Job) -> None:
+        is_its_turn = self._turn.acquire(timeout=_TURN_SECONDS)  # else the one before may hang
+        try:
+            job()
+        finally:
+            if is_its_turn:
+                self._turn.release()
 
     def _alive(self) -> bool:
         return self._thread is not None and self._thread.is_alive()

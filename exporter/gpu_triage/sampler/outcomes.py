@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -130,10 +130,9 @@ class OutcomeStore:
     def __init__(self, collectors: Iterable[str]) -> None:
         self.collectors = tuple(collectors)  # names of all collectors, in the order to publish them
         self._outcomes: dict[str, dict[str, Outcome]] = {name: {} for name in self.collectors}
-        self._versions: dict[str, int] = {}
 
     def put(self, outcome: Outcome) -> None:
-        self._replace(outcome.collector, {**self._outcomes[outcome.collector], outcome.subject: outcome})
+        self._outcomes[outcome.collector] = {**self._outcomes[outcome.collector], outcome.subject: outcome}
 
     def put_own(
         self, subject: contract.OwnSubject, reading: R, render: Callable[[R], Iterable[Sample]], now: Moment
@@ -149,29 +148,20 @@ class OutcomeStore:
     def withdraw(self, collector: str, subject: str) -> None:
         known = self._outcomes[collector]
         if subject in known:
-            self._replace(collector, {key: value for key, value in known.items() if key != subject})
+            self._outcomes[collector] = {key: value for key, value in known.items() if key != subject}
 
-    def of(self, collector: str) -> tuple[Outcome, ...]:
-        """A collector's outcomes, in the order their subjects first appeared; empty if it does not run."""
-        return tuple(self._outcomes.get(collector, {}).values())
+    def of(self, collector: str) -> Mapping[str, Outcome]:
+        """A collector's outcomes by subject, in the order of first appearance; another mapping after each change."""
+        return self._outcomes.get(collector, {})
 
     def get(self, collector: str, subject: str) -> Outcome | None:
         """A collector's outcome for one subject; None before the first, or if the collector does not run."""
-        return self._outcomes.get(collector, {}).get(subject)
+        return self.of(collector).get(subject)
 
     def reading(self, collector: contract.GpuCollector[R] | contract.HostCollector[R], subject: str = HOST) -> R | None:
         """What a collector last read of a subject; None before the first success, or once that is withdrawn."""
         outcome = self.get(collector.name, subject)
         return None if outcome is None else cast("R | None", outcome.reading)
-
-    def version(self, collector: str) -> int:
-        """A number that changes whenever the collector's outcomes do."""
-        return self._versions.get(collector, 0)
-
-    def _replace(self, collector: str, outcomes: dict[str, Outcome]) -> None:
-        # Set the mapping before its version, so that a reader that sees the new version also sees the new outcomes.
-        self._outcomes[collector] = outcomes
-        self._versions[collector] = self._versions.get(collector, 0) + 1
 
 
 class Freshness:
@@ -206,12 +196,15 @@ class Freshness:
         default = self._judged_for if name == judgment.NAME else self._published_for
         return outcome.finished_at.monotonic + self._fresh_for.get(name, default)
 
-    def expire(self, now: float) -> None:
-        """Withdraw outcomes that are too old; `now` in monotonic seconds."""
+    def expire(self, now: float, subjects: frozenset[str]) -> None:
+        """Withdraw outcomes that are too old, and identities of no known subject; `now` in monotonic seconds."""
         for collector, seconds in self._fresh_for.items():
-            for outcome in self._store.of(collector):
+            for outcome in self._store.of(collector).values():
                 if now > outcome.finished_at.monotonic + seconds:
                     self._store.withdraw(collector, outcome.subject)
+        for collector in self._kept:
+            for forgotten in self._store.of(collector).keys() - subjects:
+                self._store.withdraw(collector, forgotten)
 
     def extend(self, late: Outcome) -> None:
         """Keep a late host collector's previous reading, if that collector's facts change rarely enough."""
@@ -222,9 +215,4 @@ class Freshness:
     def withdraw(self, key: str) -> None:
         """Withdraw the readings of a GPU that does not respond, but keep its identity."""
         for collector in self._of_present:
-            self._store.withdraw(collector, key)
-
-    def forget(self, key: str) -> None:
-        """Withdraw the identity of a GPU that is dropped from memory."""
-        for collector in self._kept:
             self._store.withdraw(collector, key)

@@ -8,16 +8,13 @@ from collections.abc import Callable
 from typing import Final
 
 from gpu_triage.machine import Clock
-from gpu_triage.sampler.lanes import JobQueue, Lane, ThreadLane
+from gpu_triage.sampler.lanes import Lane, ThreadLane
 from gpu_triage.sampler.sampler import Sampler
 
 log = logging.getLogger(__name__)
 
 _ANSWERS_WITHIN_SECONDS: Final = 0.25
 """How long a publication waits for its round; later results go into the next one."""
-
-_ONE_BY_ONE_SECONDS: Final = 0.05
-"""How long the GPUs of a round are read one at a time: on a healthy host, one takes a tenth of this."""
 
 _STOP_SECONDS: Final = 2.0
 """From the request to stop to the end of sampling. The process as a whole exits within 3 s, even on a busy host.
@@ -45,7 +42,7 @@ class Runner:
         self._woken = threading.Condition()
         self._stopping = threading.Event()
         self._stop_by = math.inf
-        self._queue = JobQueue()
+        self._turn = threading.Lock()  # of the lanes
         self._sampler: Sampler | None = None
         self._after_publish: Callable[[], None] = lambda: None
         self._on_fatal: Callable[[str], None] = lambda _cause: None
@@ -53,7 +50,7 @@ class Runner:
 
     def lane(self, name: str) -> Lane:
         """A lane with a thread, for the sampler this runner will drive."""
-        return ThreadLane(name, self._clock, self._wake, self._queue)
+        return ThreadLane(name, self._clock, self._wake, self._turn)
 
     def start(self, sampler: Sampler, after_publish: Callable[[], None], on_fatal: Callable[[str], None]) -> None:
         """Start driving `sampler`; `after_publish` runs on its thread, `on_fatal` once, when the process must exit."""
@@ -103,7 +100,7 @@ class Runner:
         assert sampler is not None  # noqa: S101 - start() set it
 
         def wait() -> None:
-            self._wait(sampler)
+            self._wait_for(sampler.idle, min(_ANSWERS_WITHIN_SECONDS, self._interval_seconds / 2))
 
         def publish() -> None:
             sampler.publish()
@@ -137,10 +134,3 @@ class Runner:
             except Exception:
                 # An exception must not end sampling; it is logged, and stale values show their age.
                 log.exception("sampling failed")
-
-    def _wait(self, sampler: Sampler) -> None:
-        """Wait a limited time for the round's results."""
-        within = min(_ANSWERS_WITHIN_SECONDS, self._interval_seconds / 2)
-        if not self._wait_for(sampler.idle, _ONE_BY_ONE_SECONDS):
-            self._queue.start_all()
-            self._wait_for(sampler.idle, within - _ONE_BY_ONE_SECONDS)

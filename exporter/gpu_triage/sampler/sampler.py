@@ -27,7 +27,7 @@ from gpu_triage.read.host.maintenance import MAINTENANCE
 from gpu_triage.read.incidents import incident_metrics as incidents
 from gpu_triage.read.incidents.decisions import DECISIONS
 from gpu_triage.read.metrics import contract
-from gpu_triage.read.metrics.metric import Sample, Tier, declared_in
+from gpu_triage.read.metrics.metric import Sample, declared_in
 from gpu_triage.read.xid import xid_metrics as xid
 from gpu_triage.sampler.baseline import BaselineNews, BaselineWatch
 from gpu_triage.sampler.driver import STALLED
@@ -244,7 +244,6 @@ class Sampler:
             link_of=self.baseline.link_of,
             boards=lambda: self._incidents.boards,
             freshness=self.freshness,
-            status=self.status,
         )
         self._host_gpus = self._gpus.host_gpus
         self.driver = self._gpus.driver  # NVML's session, which any thread may release and acquire
@@ -259,13 +258,6 @@ class Sampler:
         self.trouble: str | None = None
 
     @property
-    def often(self) -> frozenset[str]:
-        """Collectors with a new outcome at each publication: the fast tier, and the sampler's own."""
-        collectors: tuple[contract.AnyCollector, ...] = (*self._gpu_collectors, *self._host_collectors)
-        seldom = {c.name for c in collectors if c.tier is not Tier.FAST}
-        return frozenset(self.store.collectors) - seldom - {judgment.NAME}
-
-    @property
     def judge_health(self) -> CollectorHealth | None:
         """Health of the judge; None without one."""
         return None if self._judge is None else self._judge.health
@@ -273,7 +265,7 @@ class Sampler:
     @property
     def fatal(self) -> str | None:
         """Why this process must exit and be restarted by its supervisor; None if it need not."""
-        return self._gpus.fatal
+        return self.driver.fatal
 
     def step(self) -> None:
         """Process the results and start what is due. Never blocks."""
@@ -295,7 +287,9 @@ class Sampler:
             self.status.note(late)
             self.freshness.extend(late)
         self._gpus.check_gpus(now.monotonic)
-        self.freshness.expire(now.monotonic)
+        known = frozenset((HOST, *(record.key for record in self._host_gpus)))
+        self.status.keep(known)
+        self.freshness.expire(now.monotonic, known)
         if self._xid.enabled:
             xids = self._xid.reading((record.labels for record in self._host_gpus), self._labels_of, now)
             self.store.put_own(xid, xids, xid.render, now)
@@ -413,7 +407,7 @@ class Sampler:
     def close(self, wait: Callable[[Callable[[], bool]], bool]) -> None:
         """End sampling and NVML, and start the writes of `save`; `wait` is whether a condition holds in time."""
         # Count the Xids that still wait for the kernel log to show whether they are fatal.
-        self._xid.owners.release(math.inf)
+        self._xid.owners.ledger.release(math.inf)
         self._incidents.observe(self._machine.clock.now())
         self._saved.finish()
         for lane in self._lanes:

@@ -6,12 +6,13 @@ import logging
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from gpu_triage.documents.saved_state import StateKind, copy_aside, set_aside
-from gpu_triage.driver.kernel.procfs import Boot, read_boot
+from gpu_triage.driver.kernel.procfs import read_boot
 from gpu_triage.errors import StateError
 from gpu_triage.log import fields
 from gpu_triage.machine import Moment
@@ -62,16 +63,15 @@ class PersistentState(Protocol[T]):
         """Entries that are missing from the saved state, a few words each, oldest first."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StateNews(Generic[T]):
     """The result of a visit to a file."""
 
-    boot: Boot  # the current boot
     loaded: T | None = None  # contents of the file; None if it was not read
     generation: int = 0  # of the lock under which the file may be written; 0 if it may not
     written: T | None = None  # what was written; None if nothing was
     error: StateError | None = None  # what went wrong; None on success
-    duration_seconds: float = 0.0  # of the visit
+    duration_seconds: float | None = None  # of the visit; None before the first has ended
 
 
 Visit = Callable[[], StateNews[Any]]
@@ -79,13 +79,12 @@ Visit = Callable[[], StateNews[Any]]
 
 
 class StateStore(Generic[T]):
-    """Loads and saves one kind of state, on the sampler's thread; `on_load` gets the file and the current boot ID."""
+    """Loads and saves one kind of state, on the sampler's thread; `on_load` gets what the file has."""
 
     def __init__(
-        self, kind: StateKind[T], kept: PersistentState[T], stores: StateStores, on_load: Callable[[T, str], None]
+        self, kind: StateKind[T], kept: PersistentState[T], stores: StateStores, on_load: Callable[[T], None]
     ) -> None:
         self.name = kind.name
-        self.boot = Boot("", None)
         self._kept = kept
         self._kind = kind
         self._all = stores
@@ -94,30 +93,22 @@ class StateStore(Generic[T]):
         self._interval_seconds = stores.config.sample_slow_seconds
         self._on_load = on_load
         self._began_at: float | None = None
-        self._loaded = False
-        self._generation = 0
+        self._loaded = stores.directory is None
+        self._news: StateNews[T] = StateNews()  # of the latest visit
         self._writing = False
         self._on_disk = kind.nothing
         self._visit_at = 0.0
         self._save_at = 0.0
         self._ends = False
         self._gave_up = False
-        self._error: StateError | None = None
-        self._duration_seconds: float | None = None
         self._last_success_at: Moment | None = None
 
     @property
     def in_use(self) -> bool | None:
         """Whether another exporter writes to the state directory; None if unknown."""
-        if self._error is not None and self._error.reason == IN_USE:
+        if self._news.error is not None and self._news.error.reason == IN_USE:
             return True
-        return False if self._generation else None
-
-    def saves(self, now: float) -> bool | None:
-        """Whether changes are being saved; None before the first visit to the file has ended or is overdue."""
-        if not self._all.writes or self._is_stuck(now):
-            return False
-        return None if self._duration_seconds is None else self._error is None and self._generation > 0
+        return False if self._news.generation else None
 
     def due(self, now: float) -> Visit | None:
         """The next visit to the file if one is due, for an idle lane; it counts as started."""
@@ -147,40 +138,36 @@ class StateStore(Generic[T]):
         lost = self._kept.not_in(self._on_disk)
         if not self._all.writes or not (lost or self._kept.changed or self._writing):
             return
+        error = self._news.error
         facts = {
             "file": str(self._path),
             "lost": len(lost),
             "last": ", ".join(lost[-_MOST_LOST:]) or "none",
-            "cause": self._error.detail if self._gave_up and self._error else "the disk did not answer in time",
+            "cause": error.detail if self._gave_up and error else "the disk did not answer in time",
         }
         log.warning("%s was not written before the end", self._kind.history, extra=fields(**facts))
 
     def settled(self, now: float) -> bool:
         """Whether the saved state is loaded, or is no longer being waited for."""
-        return self._loaded or self._error is not None or overdue(self._began_at, now, _PATIENCE_SECONDS)
+        return self._loaded or self._news.error is not None or overdue(self._began_at, now, _PATIENCE_SECONDS)
 
     def take(self, news: StateNews[T], now: float) -> tuple[str, ...]:
         """Apply the result of a visit; returns the names of the errors to count."""
-        self.boot = news.boot
-        self._duration_seconds = news.duration_seconds
         kept = self._kept
         if news.loaded is not None:
             # If it was reloaded, another exporter may have written it: save the merged state.
             kept.changed = kept.changed or self._loaded or news.error is not None
-            self._loaded = True
+            self._loaded, self._on_disk = True, news.loaded
             kept.add(news.loaded)
-            self._on_disk = news.loaded
+            self._on_load(news.loaded)
         elif news.written is not None:
             self._on_disk = news.written
-        if self._writing and news.written is None:
+        elif self._writing:
             kept.changed = True
         self._writing = False
-        self._generation = news.generation
-        kept.see_boot(news.boot.boot_id)
-        if news.loaded is not None:
-            self._on_load(news.loaded, news.boot.boot_id)
+        kept.see_boot(self._all.boot.boot_id)
         self._log_turn(news.error)
-        self._error = news.error
+        self._news = news
         if news.error is None:
             self._last_success_at = self._clock.now()
             return ()
@@ -192,17 +179,11 @@ class StateStore(Generic[T]):
         return (news.error.reason,)
 
     def health(self, now: float) -> CollectorHealth:
-        stuck = self._is_stuck(now)
-        return CollectorHealth(
-            name=self.name,
-            interval_seconds=self._interval_seconds,
-            success=None if self._duration_seconds is None and not stuck else not stuck and self._error is None,
-            duration_seconds=self._duration_seconds,
-            last_success_at=self._last_success_at,
-        )
-
-    def _is_stuck(self, now: float) -> bool:
-        return overdue(self._all.lane.busy_since, now, self._all.config.sample_deadline_seconds)
+        """Whether changes are being saved; None before the first visit to the file has ended or is overdue."""
+        stuck, news = overdue(self._all.lane.busy_since, now, self._all.config.sample_deadline_seconds), self._news
+        success = None if news.duration_seconds is None and not stuck else not stuck and news.error is None
+        interval, last = self._interval_seconds, self._last_success_at
+        return CollectorHealth(self.name, success, news.duration_seconds, interval, last)
 
     def _has_to_save(self) -> bool:
         return self._all.writes and self._loaded and self._kept.changed
@@ -211,44 +192,38 @@ class StateStore(Generic[T]):
         memory: T | None = None
         if saves:
             memory, self._writing, self._kept.changed = self._kept.memory, True, False
-        return partial(self._visit, self._generation, memory, loads=not self._loaded)
+        return partial(self._visit, self._news.generation, memory, loads=not self._loaded)
 
     def _visit(self, generation: int, memory: T | None, *, loads: bool) -> StateNews[T]:
-        """Read or write the file in the lane, and read the boot ID; reread under a new `generation`. Never raises."""
+        """Read or write the file in the lane; reread under a new `generation`. Never raises."""
         began_at = self._clock.now().monotonic
         directory, path = self._all.directory, self._path
-        news: StateNews[T] = StateNews(read_boot(self._all.machine.procfs))
+        assert directory is not None and path is not None  # noqa: S101, PT018 - else there is nothing to visit
+        news: StateNews[T] = StateNews()
         try:
-            news = self._locked(news)
+            if self._all.may_write:
+                try:
+                    news.generation = directory.lock()
+                except StateError as error:
+                    news.error = error  # it may still be read
             if loads or news.generation not in (0, generation):
-                news = self._load(news)
-            elif news.generation and memory is not None and directory is not None and path is not None:
+                self._load(path, news)
+            elif news.generation and memory is not None:
                 self._kind.write(path, memory)
                 directory.sync()
-                news = replace(news, written=memory)
+                news.written = memory
         except StateError as error:
-            news = replace(news, generation=0, error=error)
+            news.generation, news.error = 0, error
         except Exception:  # noqa: BLE001 - as in the rounds: a bug here must not end the sampler
-            news = replace(news, generation=0, error=StateError("exception", traceback.format_exc()))
-        return replace(news, duration_seconds=self._clock.now().monotonic - began_at)
+            news.generation, news.error = 0, StateError("exception", traceback.format_exc())
+        news.duration_seconds = self._clock.now().monotonic - began_at
+        return news
 
-    def _locked(self, news: StateNews[T]) -> StateNews[T]:
-        """The result with the lock, or with the reason why this process does not have it."""
-        if self._all.directory is None or not self._all.may_write:
-            return news
-        try:
-            return replace(news, generation=self._all.directory.lock())
-        except StateError as error:
-            return replace(news, error=error)
-
-    def _load(self, news: StateNews[T]) -> StateNews[T]:
-        """The result with the file's contents, and an error if some of it is unusable. Raises StateError.
+    def _load(self, path: Path, news: StateNews[T]) -> None:
+        """Add the file's contents, and an error if some of it is unusable. Raises StateError.
 
         An unusable file is set aside before it may be overwritten, and copied if only some entries are malformed.
         """
-        path, nothing = self._path, self._kind.nothing
-        if path is None:
-            return replace(news, loaded=nothing)
         try:
             found = self._kind.read(path, self._clock.now().wall)
         except StateError as error:
@@ -257,20 +232,19 @@ class StateStore(Generic[T]):
             if news.generation:
                 detail = f"{error.detail}; it is now {set_aside(path)}, and a new one is started"
                 error = StateError(error.reason, detail)
-            return replace(news, loaded=nothing, error=news.error or error)
+            news.loaded, news.error = self._kind.nothing, news.error or error
+            return
+        news.loaded = self._kind.nothing if found is None else found.memory
         if found is None or not found.refused:
-            return replace(news, loaded=nothing if found is None else found.memory)
+            return
         more = len(found.refused) - _MOST_REFUSED
         listed = "; ".join((*found.refused[:_MOST_REFUSED], *([f"and {more} more"] if more > 0 else [])))
         if news.generation:
-            try:
-                listed += f"; the other entries are used, and {copy_aside(path)} has all of them"
-            except StateError as error:
-                return replace(news, loaded=found.memory, generation=0, error=error)
-        return replace(news, loaded=found.memory, error=news.error or StateError("malformed", listed))
+            listed += f"; the other entries are used, and {copy_aside(path)} has all of them"
+        news.error = news.error or StateError("malformed", listed)
 
     def _log_turn(self, error: StateError | None) -> None:
-        before, kind = self._error, self._kind
+        before, kind = self._news.error, self._kind
         if error is not None and (before is None or before.reason != error.reason):
             partly = error.reason in _UNUSABLE
             what = f"not all of {kind.history} is usable" if partly else f"{kind.things} are remembered in memory only"
@@ -295,6 +269,7 @@ class StateStores:
         may_write: bool,
     ) -> None:
         self.machine, self.config = context.machine, context.config
+        self.boot = read_boot(self.machine.procfs)
         self.lane = lane
         self.directory = directory
         self.may_write = may_write
@@ -304,10 +279,7 @@ class StateStores:
         self._stores: list[StateStore[Any]] = []
 
     def add(
-        self,
-        kind: StateKind[T],
-        kept: PersistentState[T],
-        on_load: Callable[[T, str], None] = lambda _memory, _boot: None,
+        self, kind: StateKind[T], kept: PersistentState[T], on_load: Callable[[T], None] = lambda _memory: None
     ) -> StateStore[T]:
         """Keep a state in a file, which comes after those added before."""
         store = StateStore(kind, kept, self, on_load)
@@ -316,7 +288,7 @@ class StateStores:
 
     def submit(self, now: float) -> None:
         """Start the visits that are due, unless the lane is busy."""
-        if self.lane.ready():
+        if self.directory is not None and self.lane.ready():
             self._start((store, store.due(now)) for store in self._stores)
 
     def finish(self, most: int | None = None) -> bool:
@@ -351,7 +323,7 @@ class StateStores:
 
     def works(self, now: float) -> bool | None:
         """Whether all changes are being saved; None until that is known."""
-        saved = [store.saves(now) for store in self._stores]
+        saved = [health.success for health in self.health(now)] or [False]
         return False if False in saved else None if None in saved else True
 
     def _start(self, due: Iterable[tuple[StateStore[Any], Visit | None]]) -> bool:

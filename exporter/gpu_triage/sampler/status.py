@@ -52,9 +52,11 @@ class Status:
                 series = (collector, _OTHER)
             self.errors[series] += 1
 
-    def forget(self, subject: str) -> None:
+    def keep(self, subjects: frozenset[str]) -> None:
+        """Forget the rounds of all others."""
         for rounds in self._last_rounds.values():
-            rounds.pop(subject, None)
+            for forgotten in rounds.keys() - subjects:
+                del rounds[forgotten]
 
     def noted(self, subject: str) -> bool:
         """Whether any collector has finished a round of this subject."""

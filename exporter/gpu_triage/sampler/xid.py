@@ -69,7 +69,7 @@ class XidOwners:
     """
 
     def __init__(self) -> None:
-        self._ledger = XidLedger()
+        self.ledger = XidLedger()  # the present cards, by address
         self._claims: dict[str, list[_Claim]] = {}
         self.found_at: dict[str, float] = {}  # when the kernel last found a card on the bus, by PCI bus ID
         self._of_cards: dict[str, XidCounts] = {}
@@ -120,15 +120,12 @@ class XidOwners:
                 self._left.append((CountedXid(report.gpu, name, report.latest), report.uuid))
                 del self._left[:-MAX_GPUS]
                 return True
-        return self._ledger.see(report)
-
-    def release(self, until: float) -> None:
-        self._ledger.release(until)
+        return self.ledger.see(report)
 
     def take_counted(self) -> tuple[tuple[CountedXid, str | None], ...]:
         """The incidents counted since the last call, each with the UUID of its card; None if never shown by NVML."""
         left, self._left = self._left, []
-        return (*left, *((xid, self._card_at(xid.gpu, xid.at)) for xid in self._ledger.take_counted()))
+        return (*left, *((xid, self._card_at(xid.gpu, xid.at)) for xid in self.ledger.take_counted()))
 
     def counts(self, labels_of: LabelsOf) -> tuple[dict[GpuLabels, XidCounts], dict[str, XidCounts]]:
         """Xid counts by current labels, or by PCI address for other cards; they never decrease, even if reassigned."""
@@ -141,7 +138,7 @@ class XidOwners:
                 add_counts(gpus.setdefault(labels, {}), counts)
             elif uuid in addresses:
                 add_counts(unassigned.setdefault(addresses[uuid], {}), counts)
-        for address, present in self._ledger.counts().items():
+        for address, present in self.ledger.counts().items():
             labels = self.labels_at(address, labels_of)
             add_counts(unassigned.setdefault(address, {}) if labels is None else gpus.setdefault(labels, {}), present)
         for labels, counts in gpus.items():
@@ -179,7 +176,7 @@ class XidOwners:
 
     def _settle(self, address: str, until: float, uuid: str | None) -> None:
         """Assign an address's Xids so far to a card; if the card is unknown, to the address's former cards."""
-        counts = self._ledger.settle(address, until)
+        counts = self.ledger.settle(address, until)
         if counts and uuid is None:
             self._add(self._of_former, address, counts)
         elif counts and uuid is not None:
@@ -219,7 +216,7 @@ class XidRound:
     readable: bool  # whether it could be read
     duration_seconds: float  # how long that took
     failures: tuple[str, ...]  # names of what failed
-    past_read: bool = True  # whether all records from before the exporter's start have been read
+    past_read: bool = False  # whether all records from before the exporter's start have been read
     lost: int = 0  # how many records the kernel overwrote before they could be read
     changed: frozenset[str] = frozenset()  # UUIDs of GPUs that became unavailable, or have a different recovery action
 
@@ -250,7 +247,6 @@ class XidWatch:
         self.cards_known = False  # whether NVML has enumerated the GPUs
         self._readable = dict.fromkeys(XidSource, False)
         self._durations = dict.fromkeys(XidSource, 0.0)
-        self._ever_readable = False
         self._past_read = self._kernel is None
         self._last_success_at: Moment | None = None
 
@@ -301,10 +297,8 @@ class XidWatch:
                 log.warning("the kernel log overran: Xids may be among the lost records", extra=fields(lost=ended.lost))
             self._gap_until = now.monotonic + _GAP_SECONDS
         self._readable[ended.source] = ended.readable
-        if ended.source is XidSource.KMSG and ended.past_read:
-            self._past_read = True
+        self._past_read |= ended.past_read
         if ended.readable:
-            self._ever_readable = True
             self._last_success_at = now
 
     def _see(self, report: KernelNews, _now: float) -> None:
@@ -328,11 +322,11 @@ class XidWatch:
         readable = self._sources(now.monotonic)
         # The kernel log will have the Xids that NVML reports if it is readable, or in its first read.
         kernel_reports = readable[XidSource.KMSG] or not self._past_read
-        self.owners.release(now.monotonic - WINDOW_SECONDS if kernel_reports else math.inf)
+        self.owners.ledger.release(now.monotonic - WINDOW_SECONDS if kernel_reports else math.inf)
         gpus, unassigned = self.owners.counts(labels_of)
         self.unassigned = tuple(unassigned)
         sources = {source.value: is_readable for source, is_readable in readable.items()}
-        cards = self.owners.cards() if self._ever_readable and self._past_read else ()
+        cards = self.owners.cards() if self._last_success_at is not None and self._past_read else ()
         counted = tuple(
             labels
             for labels in known
@@ -354,13 +348,11 @@ class XidWatch:
 
     def health(self, now: float) -> CollectorHealth:
         """Health of the collector: successful while any source is readable; unknown if none ever was."""
-        return CollectorHealth(
-            name=xid.NAME,
-            interval_seconds=self._config.sample_fast_seconds,
-            success=any(self._sources(now).values()) if self._ever_readable else None,
-            duration_seconds=max(self._durations.values()) if self._ever_readable else None,
-            last_success_at=self._last_success_at,
-        )
+        health = CollectorHealth(xid.NAME, None, None, self._config.sample_fast_seconds, self._last_success_at)
+        if self._last_success_at is None:
+            return health
+        readable, duration_seconds = any(self._sources(now).values()), max(self._durations.values())
+        return replace(health, success=readable, duration_seconds=duration_seconds)
 
     def _log(self, report: XidReport) -> None:
         """Log an incident, but only the first of a burst: drivers print thousands of the same kind."""

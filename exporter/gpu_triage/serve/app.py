@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from gpu_triage import __version__
 from gpu_triage.errors import ConfigError
@@ -30,32 +30,16 @@ _STATUS_FRESH_SECONDS = 1.0
 logger = logging.getLogger(__name__)
 
 
-class Backend(Protocol):
-    """What the application serves; `ExporterBackend` and `Exposition` explain it."""
-
-    def page(self, accept: str, names: tuple[str, ...], gzipped: bool) -> messages.Answer: ...  # noqa: FBT001 - a client property
-    def scraped(self) -> None: ...
-    def alive(self) -> str | None: ...
-    def ready(self) -> str | None: ...
-    def status_page(self) -> messages.Answer: ...
-    def verdict(self, *, as_lines: bool) -> messages.Answer: ...
-    def release(self) -> None: ...
-    def acquire(self) -> None: ...
-
-
 class WebApp:
-    """The web application; raises ConfigError if `telemetry_path` is not an absolute path or is taken.
+    """The web application; raises ConfigError if the telemetry path is not an absolute path or is taken.
 
-    With `lifecycle`, GPUs can be released and acquired over HTTP. More than `max_requests` scrapes at a time get a 503;
-    clients that don't read their response don't count here, since the server limits those (`Limits.unread`).
+    More than `web_max_requests` scrapes at a time get a 503; clients that don't read their response don't count here,
+    since the server limits those (`Limits.unread`).
     """
 
-    def __init__(
-        self, source: Backend, *, lifecycle: bool = False, telemetry_path: str = "/metrics", max_requests: int = 40
-    ) -> None:
+    def __init__(self, source: ExporterBackend, config: Config) -> None:
         self._source = source
-        self._telemetry_path = telemetry_path
-        self._max_requests = max_requests
+        self._max_scrapes = config.web_max_requests
         self._scrapes = 0
         self._failing: set[str] = set()
         # Encoding a selection of metric families takes milliseconds, and each client may select others; the event
@@ -75,32 +59,21 @@ class WebApp:
             messages.HEALTHY_PATH: (_READ, _probe(source.alive, "healthy")),
             messages.READY_PATH: (_READ, _probe(source.ready, "ready")),
         }
-        if lifecycle:
+        if config.web_enable_lifecycle:
             self._routes[messages.RELEASE_PATH] = (_CHANGE, _order(source.release, "releasing"))
             self._routes[messages.ACQUIRE_PATH] = (_CHANGE, _order(source.acquire, "acquiring"))
-        taken = telemetry_path in self._routes or telemetry_path.startswith(messages.RUNBOOKS_PATH)
-        if taken or not telemetry_path.startswith("/"):
+        own = config.web_telemetry_path
+        if own in self._routes or own.startswith(messages.RUNBOOKS_PATH) or not own.startswith("/"):
             raise ConfigError(
-                f"--web.telemetry-path {telemetry_path!r}: must start with a slash and be none of "
-                f"{', '.join(self._routes)}"
+                f"--web.telemetry-path {own!r}: must start with a slash and be none of {', '.join(self._routes)}"
             )
-        self._routes[telemetry_path] = (_READ, self._metrics)
-
-    async def respond(self, request: messages.Request) -> messages.Answer:
-        scrape = request.path == self._telemetry_path
-        if scrape and self._scrapes >= self._max_requests:
-            return messages.text(503, "too many scrapes at one time", messages.RETRY)
-        self._scrapes += scrape
-        try:
-            return await self._answer(request)
-        finally:
-            self._scrapes -= scrape
+        self._routes[own] = (_READ, self._metrics)
 
     def close(self) -> None:
         for executor in (self._encoders, self._judge):
             executor.shutdown(wait=False, cancel_futures=True)
 
-    async def _answer(self, request: messages.Request) -> messages.Answer:
+    async def respond(self, request: messages.Request) -> messages.Answer:
         path = messages.RUNBOOKS_PATH if request.path.startswith(messages.RUNBOOKS_PATH) else request.path
         if path not in self._routes:
             return messages.text(404, "not found")
@@ -119,6 +92,8 @@ class WebApp:
         return answer
 
     async def _metrics(self, request: messages.Request) -> messages.Answer:
+        if self._scrapes >= self._max_scrapes:
+            return messages.text(503, "too many scrapes at one time", messages.RETRY)
         try:
             names = messages.metric_names(request.query)
         except messages.QueryError as error:
@@ -126,8 +101,12 @@ class WebApp:
         accept = request.header(b"accept")
         gzip = messages.accepts_gzip(request.header(b"accept-encoding"))
         if names:
-            loop = asyncio.get_running_loop()
-            page = await loop.run_in_executor(self._encoders, self._source.page, accept, names, gzip)
+            self._scrapes += 1
+            try:
+                loop = asyncio.get_running_loop()
+                page = await loop.run_in_executor(self._encoders, self._source.page, accept, names, gzip)
+            finally:
+                self._scrapes -= 1
         else:
             page = self._source.page(accept, names, gzip)
         self._source.scraped()
@@ -139,11 +118,9 @@ class WebApp:
         return replace(answer, headers=(*answer.headers, (b"vary", b"accept")))
 
     async def _runbook(self, request: messages.Request) -> messages.Answer:
-        name, plain = (
-            request.path.removeprefix(messages.RUNBOOKS_PATH),
-            messages.prefers_text(request.header(b"accept")),
-        )
-        return await asyncio.get_running_loop().run_in_executor(self._judge, _runbook, name, plain)
+        name, loop = request.path.removeprefix(messages.RUNBOOKS_PATH), asyncio.get_running_loop()
+        plain = messages.prefers_text(request.header(b"accept"))
+        return await loop.run_in_executor(self._judge, _runbook, name, plain)
 
 
 class _Shared:
@@ -220,14 +197,6 @@ class ExporterBackend:
         self._sampler = sampler
         self._judge = judge
         self._config = config
-
-    def application(self) -> WebApp:
-        return WebApp(
-            self,
-            lifecycle=self._config.web_enable_lifecycle,
-            telemetry_path=self._config.web_telemetry_path,
-            max_requests=self._config.web_max_requests,
-        )
 
     def scraped(self) -> None:
         self._sampler.status.scrapes += 1

@@ -23,8 +23,6 @@ _COPIED_BYTES: Final = 64 * 1024
 """Up to this size, headers and body are sent in one write: two would wake the client twice. A larger page isn't copied:
 clients that are slow to read share one copy."""
 
-Responder = Callable[[Request], Awaitable[Answer]]
-
 
 def http_date(wall: float) -> bytes:
     """Format a time as an HTTP date (RFC 9110, 5.6.7); the function of the email package would import all of that.
@@ -141,7 +139,7 @@ class Clients:
 class Connection(asyncio.Protocol):
     """One client and its requests, one at a time, with timeouts. Before use, add it to `clients`, the set of all."""
 
-    def __init__(self, clients: Clients, respond: Responder) -> None:
+    def __init__(self, clients: Clients, respond: Callable[[Request], Awaitable[Answer]]) -> None:
         self._clients = clients
         self._limits = clients.limits
         self._respond = respond

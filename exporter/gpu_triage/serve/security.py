@@ -15,7 +15,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Final, Literal
 
 from gpu_triage.documents import Place
 from gpu_triage.errors import ConfigError
@@ -26,7 +27,7 @@ from gpu_triage.serve.messages import Answer, Request, text
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
     from gpu_triage.serve.passwords import PasswordChecks
 
@@ -50,7 +51,7 @@ class SecuritySource:
 
     Changes are detected by content: that works however a secret is replaced, in place or by swapping a symlink, and
     touching a file costs no connection. Without a `path`, there is neither TLS nor passwords. `report` gets the result
-    of each load. Raises ConfigError if the file is unreadable or invalid.
+    of each load, and `also` is called after each `look_now`. Raises ConfigError if the file is unreadable or invalid.
     """
 
     def __init__(
@@ -58,15 +59,20 @@ class SecuritySource:
         path: str | None = None,
         report: Callable[[WebConfigHealth], None] = lambda _health: None,
         wall: Callable[[], float] = time.time,
+        *,
+        also: Callable[[], object] | None = None,
+        reload_seconds: float = RELOAD_SECONDS,
     ) -> None:
         self.current = Security()  # the current settings; replaced atomically, safe to read from any thread
         self._path = path
         self._report = report
         self._wall = wall
+        self._also = also
+        self._reload_seconds = None if path is None else reload_seconds
         self._complaint: str | None = None
         self._loaded_at = wall()
-        self._stopped = False
-        self._woken = threading.Event()
+        # Signal handlers may put orders, too: unlike an Event, a SimpleQueue is reentrant.
+        self._orders: SimpleQueue[Literal["reload", "end"]] = SimpleQueue()
         if path is not None:
             self.current = _guarded_by(path, read_web_config(path))
             report(WebConfigHealth(success=True, loaded_at=self._loaded_at))
@@ -95,38 +101,37 @@ class SecuritySource:
             self._report(WebConfigHealth(success=True, loaded_at=self._loaded_at))
         return changed
 
-    def watch(
-        self, changed: Callable[[], object], interval_seconds: float, also: Callable[[], object] | None = None
-    ) -> None:
-        """Reload at this interval and on `look_now`, and call `changed` after a change.
+    def watch(self, changed: Callable[[], object]) -> None:
+        """Reload at the interval and on `look_now`, and call `changed` after a change.
 
-        On a thread of its own, because a filesystem may hang. After each `look_now`, it calls `also`, if given.
+        On a thread of its own, because a filesystem may hang.
         """
 
         def reload_until_stopped() -> None:
             while True:
-                asked = self._woken.wait(None if self._path is None else interval_seconds)
-                if self._stopped:
+                order = None
+                with suppress(Empty):
+                    order = self._orders.get(timeout=self._reload_seconds)
+                if order == "end":
                     return
-                self._woken.clear()
                 try:
                     if self.reload():
                         with suppress(RuntimeError):  # the server's loop has just closed
                             changed()
-                    if asked and also is not None:
-                        also()
+                    if order is not None and self._also is not None:
+                        self._also()
                 except Exception:
                     log.exception("reloading failed")  # a bug must not end the thread
 
-        if self._path is not None or also is not None:
+        if self._path is not None or self._also is not None:
             threading.Thread(target=reload_until_stopped, name="reload", daemon=True).start()
 
     def look_now(self) -> None:
-        self._woken.set()
+        """Request a reload; from any thread or signal handler."""
+        self._orders.put("reload")
 
     def stop(self) -> None:
-        self._stopped = True
-        self._woken.set()
+        self._orders.put("end")
 
 
 def _guarded_by(path: str, config: WebConfig) -> Security:
@@ -164,39 +169,26 @@ _LOCALHOST: Final = "localhost"
 _LONGEST_LOGGED: Final = 100
 
 
-class AllowedHosts:
-    """Rejects requests for host names that aren't this server's.
+def host_refusal(request: Request, names: Collection[str]) -> Answer | None:
+    """The error response to a request for a host name that isn't among this server's `names`; None if it is allowed.
 
-    IP addresses and localhost are always allowed, since an attacker's name is neither. `names` are in lower case; one
+    IP addresses and localhost are always allowed, since an attacker's name is neither. The names are in lower case; one
     that starts with a dot matches a domain and its subdomains. If there are none, every request is allowed.
     """
-
-    def __init__(self, names: Iterable[str] = ()) -> None:
-        self._names = frozenset(names)
-        self._domains = tuple(name for name in self._names if name.startswith("."))
-
-    def refusal(self, request: Request) -> Answer | None:
-        """The error response to a rejected request; None if it is allowed."""
-        if not self._names:
-            return None
-        given = request.header(b"host")
-        host = _HOST.fullmatch(given)
-        if host is None or not _is_address(host["v6"] or "::"):
-            return text(400, "invalid Host")
-        if host["v6"] or self._allows(host["name"].lower().removesuffix(".")):
-            return None
-        cause = "the Host is not in --web.allowed-hosts"
-        facts = repeated(cause, QUIET_SECONDS, cause=cause, client=request.address, host=given[:_LONGEST_LOGGED])
-        log.warning("request refused", extra=facts)
-        return text(421, "this Host is not in --web.allowed-hosts: add it there, or use the IP address")
-
-    def _allows(self, name: str) -> bool:
-        return (
-            name == _LOCALHOST
-            or name in self._names
-            or any(f".{name}".endswith(domain) for domain in self._domains)
-            or _is_address(name)
-        )
+    if not names:
+        return None
+    given = request.header(b"host")
+    host = _HOST.fullmatch(given)
+    if host is None or not _is_address(host["v6"] or "::"):
+        return text(400, "invalid Host")
+    name = (host["name"] or "").lower().removesuffix(".")
+    in_a_domain = any(each.startswith(".") and f".{name}".endswith(each) for each in names)
+    if host["v6"] or name == _LOCALHOST or name in names or in_a_domain or _is_address(name):
+        return None
+    cause = "the Host is not in --web.allowed-hosts"
+    facts = repeated(cause, QUIET_SECONDS, cause=cause, client=request.address, host=given[:_LONGEST_LOGGED])
+    log.warning("request refused", extra=facts)
+    return text(421, "this Host is not in --web.allowed-hosts: add it there, or use the IP address")
 
 
 def _is_address(name: str) -> bool:

@@ -148,7 +148,7 @@ def rounds() -> Rounds:
         for at in SEEN_AT:
             running.run_to(at)
             store = running.sampler.store
-            outcomes = [each for name in store.collectors if name != judgment.NAME for each in store.of(name)]
+            outcomes = [each for name in store.collectors if name != judgment.NAME for each in store.of(name).values()]
             seen.append((at, [(one.collector, each) for one in outcomes for each in one.samples]))
     return seen
 

@@ -17,8 +17,9 @@ from gpu_triage.machine import CallBlocked, Machine, Moment, ProbeReport, RealCl
 from gpu_triage.options.config import Config
 from gpu_triage.read.incidents.ledger import INCIDENT_HISTORY, RESET, Incident, IncidentLedger
 from gpu_triage.read.metrics.metric import Sample
+from gpu_triage.sampler import lanes
 from gpu_triage.sampler.driver import DriverLook, DriverWatch, ProbeSchedule
-from gpu_triage.sampler.lanes import CallWatch, InlineLane, Job, JobQueue, Lane, ThreadLane, lacking_threads
+from gpu_triage.sampler.lanes import CallWatch, InlineLane, Job, Lane, ThreadLane, lacking_threads
 from gpu_triage.sampler.outcomes import Context, OutcomeStore
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import JudgeRounds, Sampler
@@ -69,43 +70,41 @@ def _fail() -> None:
     raise ZeroDivisionError
 
 
-class Turns(JobQueue):
-    """A queue of jobs, which end when `end` is called for them."""
+def test_queued_jobs_run_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "_TURN_SECONDS", WAIT_SECONDS)
+    turn, held, done = threading.Lock(), threading.Event(), threading.Event()
+    first, second = (ThreadLane(name, RealClock(), _nothing, turn) for name in ("first", "second"))
+    for lane, job in ((first, lambda: held.wait(WAIT_SECONDS)), (second, done.set)):
+        assert lane.ready()
+        lane.submit(cast("Job", job), queued=True)
+        wait_for(turn.locked)
+    assert not done.wait(0.1)
+    held.set()
+    assert done.wait(WAIT_SECONDS)
+    for lane in (first, second):
+        lane.close()
+
+
+class Taken:
+    """A lock that another thread keeps."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.started: dict[str, Job] = {}
+        self.waits: list[float] = []
 
-    def add(self, *names: str, job: Job = _nothing) -> None:
-        for name in names:
-            self.submit(job, partial(self.started.__setitem__, name))
-
-    def end(self, name: str) -> None:
-        self.started[name]()
+    def acquire(self, timeout: float) -> bool:
+        self.waits.append(timeout)
+        return False
 
 
-def test_jobs_take_turns_and_one_that_hangs_keeps_nobody_once_all_are_started() -> None:
-    turns = Turns()
-    turns.add("hangs", "overtakes", "follows")
-    assert list(turns.started) == ["hangs"]
-    turns.start_all()
-    assert list(turns.started) == ["hangs", "overtakes", "follows"]
-    turns.end("overtakes")
-    turns.end("follows")
-    turns.add("runs", "waits")
-    turns.end("hangs")
-    assert [*turns.started][3:] == ["runs"], "the one that was overtaken has no turn to give"
-    turns.end("runs")
-    assert [*turns.started][3:] == ["runs", "waits"]
-
-
-def test_a_job_that_fails_gives_its_turn_back() -> None:
-    turns = Turns()
-    turns.add("fails", job=_fail)
-    turns.add("waits")
+def test_a_turn_is_given_back_by_the_job_that_has_it_even_if_that_fails() -> None:
+    turn = threading.Lock()
+    lane = ThreadLane("test", RealClock(), _nothing, turn)
     with pytest.raises(ZeroDivisionError):
-        turns.end("fails")
-    assert list(turns.started) == ["fails", "waits"]
+        lane._run_in_turn(_fail)
+    assert not turn.locked()
+    lane._turn = cast("threading.Lock", taken := Taken())
+    lane._run_in_turn(_nothing)
+    assert taken.waits == [0.05]
 
 
 def test_the_runner_lets_all_go_when_one_hangs() -> None:
@@ -134,7 +133,7 @@ def assert_works(lane: ThreadLane) -> None:
 
 @pytest.fixture
 def lane() -> Iterator[ThreadLane]:
-    lane = ThreadLane("test", RealClock(), lambda: None)
+    lane = ThreadLane("test", RealClock(), lambda: None, threading.Lock())
     yield lane
     lane.close()
 
@@ -153,7 +152,7 @@ def test_a_thread_that_dies_in_a_job_is_replaced_and_gets_no_other() -> None:
         raise MemoryError
 
     idle: list[bool] = []
-    dying = ThreadLane("test", RealClock(), lambda: idle.append(dying.busy_since is None))
+    dying = ThreadLane("test", RealClock(), lambda: idle.append(dying.busy_since is None), threading.Lock())
     assert dying.ready()
     dying.submit(die)
     wait_for(dying.ready)
@@ -410,12 +409,12 @@ class BusyRounds(Rounds):
 @pytest.mark.parametrize(
     ("interval", "steps", "pauses", "waits"),
     [
-        # Missed intervals are skipped, and the phase stays. All lanes start after the first wait.
-        (1.0, [0.3, 2.5, 0.1, 0.0], [0.7, 0.0, 0.4], [0.05, 0.2] * 4 + [0.5, 2.0]),
-        (0.2, [0.1, 0.0], [0.1], [0.05, 0.05] * 2 + [0.5, 2.0]),
+        # Missed intervals are skipped, and the phase stays.
+        (1.0, [0.3, 2.5, 0.1, 0.0], [0.7, 0.0, 0.4], [0.25] * 4 + [0.5, 2.0]),
+        (0.2, [0.1, 0.0], [0.1], [0.1] * 2 + [0.5, 2.0]),
         # The last round leaves less time to close and save than they would have.
-        (1.0, [0.0, 1.9], [1.0], [0.05, 0.2] * 2 + [0.1, 0.1]),
-        (1.0, [0.0, 3.0], [1.0], [0.05, 0.2] * 2 + [0.0, 0.0]),
+        (1.0, [0.0, 1.9], [1.0], [0.25] * 2 + [0.1, 0.1]),
+        (1.0, [0.0, 3.0], [1.0], [0.25] * 2 + [0.0, 0.0]),
     ],
 )
 def test_a_round_waits_for_its_answers_and_then_for_the_next(

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 from tests.certificates import Authority, trusting_context
-from tests.guarded_server import PASSWORDS, basic, port_of, read_all, status
+from tests.guarded_server import PASSWORDS, basic, port_of, read_all, served, status
 from tests.logged import Log
 from tests.web_sources import LINES, OPENMETRICS, PAGE, VERDICT, Gate, Host
 
 from gpu_triage.errors import ConfigError
+from gpu_triage.options.config import Config
 from gpu_triage.serve.app import WebApp
 from gpu_triage.serve.messages import RETRY, Answer
-from gpu_triage.serve.security import AllowedHosts, SecuritySource
+from gpu_triage.serve.security import SecuritySource
 
 BODY = b"gpu_up 1\n" * 100
 
@@ -168,7 +169,7 @@ def test_an_error_inside_is_logged_once(client: HTTPConnection, host: Host, capl
 def test_scrapes_beyond_the_limit_are_told_to_come_back_and_probes_are_still_answered() -> None:
     gate = Gate()
     host = Host(BODY, gate)
-    with port_of(host, max_requests=1) as port:
+    with port_of(host, config=Config(web_max_requests=1)) as port:
         slow, quick = (HTTPConnection("127.0.0.1", port, timeout=5) for _ in range(2))
         slow.request("GET", "/metrics?name[]=gpu_up")
         assert gate.reached.wait(5)
@@ -189,10 +190,10 @@ def test_scrapes_beyond_the_limit_are_told_to_come_back_and_probes_are_still_ans
 )
 def test_a_telemetry_path_that_is_taken_is_a_startup_error(host: Host, path: str) -> None:
     with pytest.raises(ConfigError, match=r"--web\.telemetry-path"):
-        WebApp(host, telemetry_path=path)
+        WebApp(served(host), Config(web_telemetry_path=path))
 
 
-NAMES = ("gpu-1", "gpu-1.example.com", ".cluster.example")
+NAMED = Config(web_allowed_hosts=("gpu-1", "gpu-1.example.com", ".cluster.example"))
 OK, BAD_REQUEST, UNAUTHORIZED, MISDIRECTED = 200, 400, 401, 421
 
 
@@ -233,7 +234,7 @@ HOSTS = {
 
 @pytest.fixture(scope="module")
 def plain() -> Iterator[int]:
-    with port_of(hosts=AllowedHosts(NAMES)) as port:
+    with port_of(config=NAMED) as port:
         yield port
 
 
@@ -277,7 +278,7 @@ def test_the_names_hold_over_tls_too_and_before_the_password(tmp_path: Path) -> 
     (tmp_path / "web.yml").write_text(Authority(tmp_path).server() + PASSWORDS)
     trusting = trusting_context(tmp_path)
     password = f"Authorization: {basic('prometheus', 'scrape')}"
-    with port_of(security=SecuritySource(str(tmp_path / "web.yml")), hosts=AllowedHosts(NAMES)) as port:
+    with port_of(security=SecuritySource(str(tmp_path / "web.yml")), config=NAMED) as port:
         assert status(ask_raw(port, get("gpu-1:9836", "/metrics", password), trusting)) == OK
         assert status(ask_raw(port, get("gpu-1:9836", "/metrics"), trusting)) == UNAUTHORIZED
         assert status(ask_raw(port, get("attacker.example", "/metrics", password), trusting)) == MISDIRECTED
@@ -286,7 +287,7 @@ def test_the_names_hold_over_tls_too_and_before_the_password(tmp_path: Path) -> 
 
 def test_a_refusal_is_logged_with_the_name_once_and_not_again_for_ten_minutes() -> None:
     log = Log()
-    with port_of(hosts=AllowedHosts(("gpu-1",))) as port:
+    with port_of(config=NAMED) as port:
         for number in range(5):
             ask_raw(port, get(f"n{number}.attacker.example"))
     (line,) = log.lines("request refused")

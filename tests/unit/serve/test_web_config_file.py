@@ -20,14 +20,13 @@ import yaml
 from tests.certificates import Authority, trusting_context
 from tests.e2e.processes import wait_for
 from tests.gathered import for_each
-from tests.guarded_server import MTLS, PASSWORDS, REQUEST, Running, basic, replace, serving
+from tests.guarded_server import MTLS, PASSWORDS, REQUEST, Running, basic, replace, run, served, serving
 from tests.logged import Log
-from tests.web_sources import Host
 
 from gpu_triage.documents import Place
 from gpu_triage.errors import ConfigError
+from gpu_triage.options.config import Config
 from gpu_triage.read.exporter.exporter_health import WebConfigHealth
-from gpu_triage.serve.app import WebApp
 from gpu_triage.serve.config_file import MOST_USERS, WebConfig, read_web_config
 from gpu_triage.serve.exposition.encoding import Format
 from gpu_triage.serve.exposition.page import negotiate
@@ -280,7 +279,7 @@ def test_a_reload_looks_at_the_files_before_the_interval_is_over(tmp_path: Path)
     with serving(tmp_path, PASSWORDS, reload_seconds=600) as running:
         assert running.get(Authorization=basic("prometheus", "scrape")).status == 200
         running.file.write_text(CHANGED)
-        running.server.reload()
+        running.source.look_now()
         wait_for(lambda: _opens(running, "change"))
         assert not _opens(running, "scrape")
 
@@ -293,14 +292,12 @@ def test_a_request_to_reload_is_passed_on_even_without_files_of_the_server(tmp_p
         threads.append(threading.current_thread().name)
         read.set()
 
-    server = WebServer(WebApp(Host()), [f"unix:{tmp_path / 'socket'}"], also_reload=reload)
+    source = SecuritySource(also=reload)
+    server = WebServer(served(), Config(web_listen_addresses=(f"unix:{tmp_path / 'socket'}",)), security=source)
     server.bind()
-    server.reload()  # before it serves: the request is not lost
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    assert read.wait(10)
-    server.stop()
-    thread.join()
+    source.look_now()  # before it serves: the request is not lost
+    with run(server):
+        assert read.wait(10)
     assert threads == ["reload"]
     assert not (tmp_path / "socket").exists()
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.guarded_server import bound, read_all, run, send_on, status
+from tests.guarded_server import DEFAULTS, bound, read_all, run, send_on, status
 from tests.web_sources import PAGE, Gate, Host
 
 from gpu_triage.errors import AddressUnavailable, ConfigError
+from gpu_triage.options.config import Config
 from gpu_triage.serve.connection import Limits
 from gpu_triage.serve.listen import browser_url, close_listener, inherited_listeners, listener_url, open_listeners
 from gpu_triage.serve.messages import QueryError, Request, accepts_gzip, metric_names
@@ -256,10 +257,10 @@ LAST_SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
 
 @contextmanager
 def serving(
-    limits: Limits | None = None, host: Host | None = None, max_requests: int = 40
+    limits: Limits | None = None, host: Host | None = None, config: Config = DEFAULTS
 ) -> Iterator[Callable[[], socket.socket]]:
     """A running server, as a maker of connections to it."""
-    server, (port,) = bound(host, limits=limits, max_requests=max_requests)
+    server, (port,) = bound(host, limits=limits, config=config)
     with run(server), ExitStack() as stack:
         yield lambda: stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
 
@@ -396,7 +397,7 @@ def test_a_client_that_only_stopped_sending_is_still_answered(requests: bytes) -
 
 def test_a_client_that_does_not_read_is_cut_in_time_and_takes_nobodys_place() -> None:
     body = b"x" * 50_000_000
-    with serving(Limits(write_seconds=0.3), Host(body), max_requests=1) as connect:
+    with serving(Limits(write_seconds=0.3), Host(body), Config(web_max_requests=1)) as connect:
         stalled = connect()
         stalled.sendall(SCRAPE)
         assert stalled.recv(1) == b"H"

@@ -91,7 +91,7 @@ def evidence_of(files: FilesOfHost) -> HostEvidence:
         history_at = Moment(at, at)
         groups = dict(_groups(files, snapshot))
         kept = {*groups, *snapshot.carried}
-        for subject in {outcome.subject for outcome in store.of(_COLLECTOR)} - kept:
+        for subject in store.of(_COLLECTOR).keys() - kept:
             store.withdraw(_COLLECTOR, subject)
         for subject, made in groups.items():
             store.put(Outcome(_COLLECTOR, subject, made, history_at))

@@ -68,7 +68,7 @@ class MetricHistory:
         present: dict[tuple[str, str], _Round] = {}
         # The judge's own earlier output is not evidence.
         for collector in (name for name in store.collectors if name != judgment.NAME):
-            for outcome in store.of(collector):
+            for outcome in store.of(collector).values():
                 key = (collector, outcome.subject)
                 before = self._rounds.get(key)
                 if before is None or before.finished_at != outcome.finished_at:

@@ -50,27 +50,20 @@ class Encoder:
         self._samples: tuple[Sample, ...] = ()
         self._places: list[int | None] = []
         self._parts: list[str] = []
-        self._text = b""
         self._foreign: tuple[tuple[Metric, ...], bytes] = ((), b"")
 
     def encode(self, outcomes: Collection[Outcome]) -> bytes:
         samples = tuple(chain.from_iterable([outcome.samples for outcome in outcomes]))
-        changed = self._changed(samples)
-        if changed is None or not self._rewrite(samples, changed):
+        if not self._rewrite(samples):
             self._write(samples)
-        if changed is None or changed:
-            self._samples, self._text = samples, "".join(self._parts).encode()
-        return self._text + self._foreign_text(tuple([family for outcome in outcomes for family in outcome.foreign]))
+        self._samples, own = samples, "".join(self._parts).encode()
+        return own + self._foreign_text(tuple([family for outcome in outcomes for family in outcome.foreign]))
 
-    def _changed(self, samples: tuple[Sample, ...]) -> list[int] | None:
-        """Indexes of the changed samples; None if their number changed."""
-        before = self._samples
-        if len(samples) != len(before):
-            return None
-        return [number for number, sample in enumerate(samples) if sample is not before[number]]
-
-    def _rewrite(self, samples: tuple[Sample, ...], changed: list[int]) -> bool:
+    def _rewrite(self, samples: tuple[Sample, ...]) -> bool:
         """Replace values in cached lines; False if the set of lines changed."""
+        if len(samples) != len(self._samples):
+            return False
+        changed = [number for number, sample in enumerate(samples) if sample is not self._samples[number]]
         for number in changed:
             sample, before, place = samples[number], self._samples[number], self._places[number]
             if sample.spec is not before.spec or sample.labels != before.labels:

@@ -1,8 +1,6 @@
 """Serves outcomes as bytes. Each collector's page is encoded once per change; a scrape only joins pages.
 
-Metric families never span collectors, so pages can be joined in any order. A deflate stream can be split at full
-flushes, because the data after one doesn't refer to the data before it. So pages are compressed once per change, too,
-and a single gzip member, which every client supports, is built from them. Source: RFC 1951, RFC 1952.
+Metric families never span collectors, so pages can be joined in any order.
 """
 
 import logging
@@ -10,10 +8,8 @@ import math
 import threading
 import time
 import zlib
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import groupby, islice
-from operator import is_
 from typing import Final, NamedTuple
 
 from gpu_triage.log import fields
@@ -22,7 +18,7 @@ from gpu_triage.read.selection import Selection
 from gpu_triage.sampler.outcomes import HOST, Outcome
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.serve.exposition.encoding import END, Encoder, Format
-from gpu_triage.serve.exposition.process import process_samples
+from gpu_triage.serve.exposition.process import Process, process_samples
 from gpu_triage.serve.messages import Answer, weighted
 
 log = logging.getLogger(__name__)
@@ -40,23 +36,9 @@ class _CollectorPage:
     """A collector's page in one format."""
 
     encoder: Encoder  # encodes the page
-    version: int = -1  # version of the outcomes shown
+    outcomes: Mapping[str, Outcome] | None = None  # those shown, by subject
     good_until: float = -math.inf  # monotonic seconds after which one of the outcomes is stale
     body: bytes = b""  # the encoded page
-
-
-@dataclass(slots=True)
-class _Run:
-    """Adjacent pages that change about equally often; `packed` is their part of a gzip stream."""
-
-    pages: tuple[bytes, ...] = ()
-    packed: bytes = b""
-
-    def part(self, pages: tuple[bytes, ...]) -> bytes:
-        """Compress these pages, or reuse the last result if they are unchanged."""
-        if len(pages) != len(self.pages) or not all(map(is_, pages, self.pages)):
-            self.pages, self.packed = pages, deflated(b"".join(pages))
-        return self.packed
 
 
 class _WholePage(NamedTuple):
@@ -74,11 +56,11 @@ class Exposition:
         self._clock = sampler.freshness.clock
         self._expires_at = sampler.freshness.expires_at
         self._shown = selection
+        # Kept, because it keeps its start: setting the system clock must not look like a restart.
+        self._process = Process()
         self._process_encoders = {form: Encoder(form) for form in Format}
         self._encoding = threading.Lock()
         self._pages: dict[tuple[Format, str], _CollectorPage] = {}
-        lengths = [len(tuple(run)) for _, run in groupby(self._store.collectors, lambda name: name in sampler.often)]
-        self._runs = {form: [(length, _Run()) for length in lengths] for form in Format}
         self._whole: dict[tuple[Format, bool], _WholePage] = {}
         self._wanted_at: dict[tuple[Format, bool], float] = {}
 
@@ -97,14 +79,13 @@ class Exposition:
         form = negotiate(accept)
         if names:
             body = self._selection(form, frozenset(names))
-            return Answer(200, gzip_of((body,), (deflated(body),)) if gzipped else body, form.value)
+            return Answer(200, gzipped_page(body) if gzipped else body, form.value)
         page = self._page_at_hand(form, gzipped=gzipped)
         if page is None:
             with self._encoding:
                 # Another thread may have encoded it while this one waited for the lock.
-                page = self._page_at_hand(form, gzipped=gzipped)
-                if page is None:
-                    page = self._whole[form, gzipped] = self._encode_page(form, gzipped=gzipped)
+                page = self._page_at_hand(form, gzipped=gzipped) or self._encode_page(form, gzipped=gzipped)
+                self._whole[form, gzipped] = page
         self._wanted_at[form, gzipped] = time.monotonic()
         return Answer(200, page.body, form.value)
 
@@ -119,46 +100,35 @@ class Exposition:
         pages = [self._collector_page(form, name, now) for name in self._store.collectors]
         own = self._process_encoders[form].encode((self._own_outcome(),)) + _end(form)
         good_until = min(now + _LONGEST_SECONDS, min((page.good_until for page in pages), default=math.inf))
-        bodies = [page.body for page in pages]
-        return _WholePage(self._gzip(form, bodies, own) if gzipped else b"".join((*bodies, own)), good_until)
-
-    def _gzip(self, form: Format, bodies: list[bytes], own: bytes) -> bytes:
-        """Compress the pages; runs of unchanged pages reuse the previous result."""
-        rest = iter(bodies)
-        packed = [run.part(tuple(islice(rest, length))) for length, run in self._runs[form]]
-        return gzip_of((*bodies, own), (*packed, deflated(own)))
+        body = b"".join((*(page.body for page in pages), own))
+        return _WholePage(gzipped_page(body) if gzipped else body, good_until)
 
     def _now(self) -> float:
         return self._clock.now().monotonic
 
-    def _fresh(self, collector: str, now: float) -> tuple[Outcome, ...]:
-        return tuple(outcome for outcome in self._store.of(collector) if now <= self._expires_at(outcome))
+    def _fresh(self, outcomes: Mapping[str, Outcome], now: float) -> list[Outcome]:
+        return [outcome for outcome in outcomes.values() if now <= self._expires_at(outcome)]
 
     def _collector_page(self, form: Format, collector: str, now: float) -> _CollectorPage:
         page = self._pages.get((form, collector))
         if page is None:
             page = self._pages[form, collector] = _CollectorPage(Encoder(form, self._shown))
-        version = self._store.version(collector)
-        if page.version == version and now <= page.good_until:
-            return page
         outcomes = self._store.of(collector)
-        expiries = [self._expires_at(outcome) for outcome in outcomes]
-        page.version = version
-        page.good_until = min((at for at in expiries if now <= at), default=math.inf)
+        if page.outcomes is outcomes and now <= page.good_until:
+            return page
+        fresh = self._fresh(outcomes, now)
+        page.outcomes, page.good_until = outcomes, min(map(self._expires_at, fresh), default=math.inf)
         try:
-            fresh = (outcome for outcome, at in zip(outcomes, expiries, strict=True) if now <= at)
-            body = page.encoder.encode(tuple(fresh))
+            page.body = page.encoder.encode(fresh)
         except Exception:
             # One collector's encoding error must not affect the others' pages.
             log.exception("encoding failed", extra=fields(collector=collector))
-            body = b""
-        if body != page.body:
-            page.body = body
+            page.body = b""
         return page
 
     def _selection(self, form: Format, names: frozenset[str]) -> bytes:
-        now = self._now()
-        chosen = ([_only(outcome, names) for outcome in self._fresh(name, now)] for name in self._store.collectors)
+        now, pages_of = self._now(), map(self._store.of, self._store.collectors)
+        chosen = ([_only(outcome, names) for outcome in self._fresh(outcomes, now)] for outcomes in pages_of)
         pages = [Encoder(form, self._shown).encode(outcomes) for outcomes in chosen]
         own = Encoder(form).encode((_only(self._own_outcome(), names),))
         return b"".join((*pages, own, _end(form)))
@@ -167,7 +137,7 @@ class Exposition:
         """Metrics about this process, which have no collector: read when a page is encoded."""
         at = self._clock.now()
         time_now = GPU_EXPORTER_TIME_SECONDS.sample(round(at.wall, 3))
-        samples = (*self._shown.of((time_now,)), *process_samples())
+        samples = (*self._shown.of((time_now,)), *process_samples(self._process))
         return Outcome("process", HOST, samples, at)
 
 
@@ -199,22 +169,7 @@ def _only(outcome: Outcome, names: frozenset[str]) -> Outcome:
 _LEVEL: Final = 1
 """Level 9 would take five times as long to save a tenth."""
 
-_HEADER: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\xff"
-"""No name, no timestamp, fastest level, unknown operating system."""
 
-_LAST_BLOCK: Final = b"\x03\x00"
-"""An empty block, marked as the last."""
-
-
-def deflated(part: bytes) -> bytes:
-    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
-    return packer.compress(part) + packer.flush(zlib.Z_FULL_FLUSH)
-
-
-def gzip_of(parts: Iterable[bytes], packed: Iterable[bytes]) -> bytes:
-    """A gzip file of these parts; `packed` are the same parts, each compressed with `deflated`."""
-    checksum = length = 0
-    for part in parts:
-        checksum, length = zlib.crc32(part, checksum), length + len(part)
-    trailer = checksum.to_bytes(4, "little") + (length & 0xFFFFFFFF).to_bytes(4, "little")
-    return b"".join((_HEADER, *packed, _LAST_BLOCK, trailer))
+def gzipped_page(page: bytes) -> bytes:
+    packer = zlib.compressobj(_LEVEL, wbits=zlib.MAX_WBITS | 16)
+    return packer.compress(page) + packer.flush()

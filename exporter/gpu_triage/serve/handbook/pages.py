@@ -51,11 +51,6 @@ _LONGEST_WORD: Final = 64
 """No handbook page has a longer name, so a longer word is not compared with them."""
 
 
-class Page(NamedTuple):
-    title: str
-    text: str
-
-
 class UnknownPage(LookupError):
     """No page has this name; `nearest` holds similar names, most similar first."""
 
@@ -81,30 +76,28 @@ def meaning_of(xid: XidCode) -> str:
     return f"{xid.meaning[:1].upper()}{xid.meaning[1:]}{since}"
 
 
-def find(word: str) -> Page:
+def find(word: str) -> str:
     """Find a page by alert (``GpuLost``), finding (``gpu.lost``), Xid (``79``, ``xid-79``), class, verdict or page.
 
-    Else by a symptom or a message, in anybody's words. Case-insensitive. What to do comes first; the page of a finding
-    or Xid ends with its runbook. Raises UnknownPage if there is no such page.
+    Else by a symptom or a message, in anybody's words. Case-insensitive. The page is Markdown: its title, what to do,
+    and the runbook, if it is of a finding or Xid. Raises UnknownPage if there is no such page.
     """
     plain = " ".join(word.split()).removesuffix(".md").casefold()
     own = {name.casefold(): name for name in (*alert_names(), *_OWN_PAGES, INDEX)}
     if plain in own:
-        text = _own_page(own[plain])
-    elif number := _XID.fullmatch(plain):
-        text = _xid_page(int(number[1]))
-    elif check := BY_CODE.get(plain):
+        return _own_page(own[plain])
+    if number := _XID.fullmatch(plain):
+        return _xid_page(int(number[1]))
+    if check := BY_CODE.get(plain):
         severity = f"- **Severity:** {check.severity.value}\n"
-        text = _before_runbook(f"Finding {check.code}\n\n{check.advice.meaning}", check, severity, check.runbook)
-    elif plain in CLASS_COLORS:
-        text = _class_page(plain)
-    elif verdict := next((each for each in Verdict if plain in (each.value, each.text, DESK.verdicts[each])), None):
-        text = f"# Verdict {verdict.text}\n\n{_VERDICTS[verdict]}\n"
-    elif text := _page_of_words(word[:_LONGEST_SYMPTOM]):
-        pass
-    else:
-        raise UnknownPage(word, _nearest(plain))
-    return Page(text.partition("\n")[0].removeprefix("# "), text)
+        return _before_runbook(f"Finding {check.code}\n\n{check.advice.meaning}", check, severity, check.runbook)
+    if plain in CLASS_COLORS:
+        return _class_page(plain)
+    if verdict := next((each for each in Verdict if plain in (each.value, each.text, DESK.verdicts[each])), None):
+        return f"# Verdict {verdict.text}\n\n{_VERDICTS[verdict]}\n"
+    if text := _page_of_words(word[:_LONGEST_SYMPTOM]):
+        return text
+    raise UnknownPage(word, _nearest(plain))
 
 
 def _nearest(plain: str) -> tuple[str, ...]:
@@ -195,7 +188,7 @@ def _page_of_words(words: str) -> str:
     best, *others = found
     answer = f"- **Most likely:** {best.cause}\n- **Do:** {best.fix}\n" if best.cause else ""
     also = "".join(f"- **Or:** {each.words}: `{each.page}`\n" for each in others)
-    return f"# {best.words}\n\n{answer}- **Page:** `{best.page}`, below\n{also}\n---\n\n{find(best.page).text}"
+    return f"# {best.words}\n\n{answer}- **Page:** `{best.page}`, below\n{also}\n---\n\n{find(best.page)}"
 
 
 def _class_page(name: str) -> str:

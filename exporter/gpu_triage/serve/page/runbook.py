@@ -40,15 +40,15 @@ def runbook_answer(name: str, *, plain: bool) -> Answer:
             return text(404, f"no such page{near} All pages: /runbooks/", _VARY)
         return html(_missing_page(unknown.nearest), _POLICY, _VARY, status=404)
     if plain:
-        return Answer(200, click.unstyle(render_terminal(page.text, _TEXT_WIDTH)).encode(), headers=(_VARY,))
-    return html(_page(page.title, render_html(page.text)), _POLICY, _VARY)
+        return Answer(200, click.unstyle(render_terminal(page, _TEXT_WIDTH)).encode(), headers=(_VARY,))
+    return html(_page(page.partition("\n")[0].removeprefix("# "), render_html(page)), _POLICY, _VARY)
 
 
 def _missing_page(nearest: Iterable[str]) -> bytes:
     names = "".join(f'<li><a href="{safe(name)}">{safe(name)}</a></li>\n' for name in nearest)
     near = f"<p>Did you mean:</p>\n<ul>\n{names}</ul>\n" if names else ""
     body = "<h1>No such page</h1>\n<p>Nothing in the handbook has this name: no alert, no finding, no Xid.</p>\n"
-    return _page("No such page", f"{body}{near}<hr>\n{render_html(find(INDEX).text)}")
+    return _page("No such page", f"{body}{near}<hr>\n{render_html(find(INDEX))}")
 
 
 def _page(title: str, body: str) -> bytes:

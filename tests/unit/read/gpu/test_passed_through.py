@@ -29,7 +29,9 @@ def bind_to_vfio(sysfs: Path, device: Path) -> None:
     (device / "driver").symlink_to(driver)
 
 
-def test_a_gpu_that_is_handed_to_a_virtual_machine_is_not_lost(tmp_path: Path) -> None:
+def test_a_gpu_that_is_handed_to_a_virtual_machine_is_not_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     xid = 'at = 15\ngpu = 1\neffect = { kind = "xid", code = 31 }'
     removed = 'at = 20\nuntil = 80\ngpu = 1\neffect = { kind = "removed" }'
     scenario = scenario_with(tmp_path, "idle-downshift", xid, removed)
@@ -48,6 +50,7 @@ def test_a_gpu_that_is_handed_to_a_virtual_machine_is_not_lost(tmp_path: Path) -
         left = [line for line in running.page().splitlines() if of_it["uuid"] in line]
         assert [line for line in left if not line.startswith("gpu_finding")] == []
         assert len(running.series("gpu_up")) == 1
+        assert caplog.messages.count("GPU does not answer") == 2, "it was lost, then missing"
         shutil.rmtree(device)
         running.run_to(120)
         assert running.value("gpu_up", **of_it) == 1

@@ -19,7 +19,7 @@ from gpu_triage.read.selection import Selection
 from gpu_triage.read.xid.xid_metrics import GPU_XID_ERRORS_TOTAL
 from gpu_triage.sampler.outcomes import HOST, Outcome
 from gpu_triage.serve.exposition.encoding import Encoder, Format, encode_families, go_float, label_value
-from gpu_triage.serve.exposition.process import process_samples
+from gpu_triage.serve.exposition.process import Process, process_samples
 
 LABEL = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 VALUE = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
@@ -134,7 +134,7 @@ def test_series_that_are_gone_are_not_kept() -> None:
 
 def test_names_helps_and_values_are_those_of_prometheus_client() -> None:
     theirs = {family.name: family for family in ProcessCollector(registry=None).collect()}
-    ours = {sample.spec.name.removesuffix("_total"): sample for sample in process_samples()}
+    ours = {sample.spec.name.removesuffix("_total"): sample for sample in process_samples(Process())}
     assert list(ours) == list(theirs)
     assert [each.spec.help for each in ours.values()] == [family.documentation for family in theirs.values()]
     for name in ("process_start_time_seconds", "process_max_fds", "process_open_fds"):
@@ -144,17 +144,16 @@ def test_names_helps_and_values_are_those_of_prometheus_client() -> None:
 
 
 def test_setting_the_clock_does_not_look_like_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
-    def started_at() -> list[float]:
-        return [each.value for each in process_samples() if each.spec.name == "process_start_time_seconds"]
-
-    before = started_at()
+    process = Process()
+    began = [sample for sample in process_samples(process) if sample.spec.name == "process_start_time_seconds"]
     monkeypatch.setattr("psutil._pslinux.boot_time", lambda: 1.0)
-    assert started_at() == before
+    assert began[0] in process_samples(process)
 
 
 def test_a_process_that_cannot_be_read_costs_these_series_only() -> None:
     child = os.fork()
     if not child:
         os._exit(0)
+    process = Process(child)
     os.waitpid(child, 0)
-    assert list(process_samples(child)) == []
+    assert list(process_samples(process)) == []
