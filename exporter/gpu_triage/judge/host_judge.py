@@ -27,7 +27,7 @@ from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.saved import SAVED_FINDINGS, KeptFindings, SavedLives
 from gpu_triage.judge.findings.settings import DEFAULT_SETTINGS, JudgeSettings, judge_settings
 from gpu_triage.judge.findings.states import FindingStates, Life
-from gpu_triage.judge.findings.table import CHECKS, EXPLAINED_BY
+from gpu_triage.judge.findings.table import CHECKS
 from gpu_triage.judge.findings.verdicts import Verdict
 from gpu_triage.judge.report.report import JudgedHost, Report, report_of
 from gpu_triage.log import fields
@@ -140,11 +140,8 @@ class HostJudge:
             finding = self._with_life(life, host.at)
             if host.is_virtual:
                 finding = replace(finding, cause_advice=finding.advice.in_a_virtual_machine)
-            causes = [
-                cause
-                for code in EXPLAINED_BY.get(finding.check.code, ())
-                if (cause := lives.get((finding.identity, code)))
-            ]
+            keys = ((finding.identity, code) for code in finding.check.explained_by)
+            causes = [lives[key] for key in keys if key in lives]
             if text := outgrown_text(life, decided):
                 detail = "; ".join(filter(None, (finding.detail, text)))
                 finding = replace(finding, measured=f"{finding.measured}; {text}", detail=detail)

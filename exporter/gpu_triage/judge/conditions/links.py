@@ -15,7 +15,7 @@ from gpu_triage.judge.evidence.remember import Count, lately
 from gpu_triage.judge.evidence.series import many, sum_of
 from gpu_triage.judge.evidence.wording import first_few, length_of_time, ranges
 from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host
-from gpu_triage.judge.findings.link_advice import LINK_ADVICE, Attribute, LinkCause, link_cause
+from gpu_triage.judge.findings.link_advice import LINK_ADVICE, Attribute, weaker_part
 from gpu_triage.judge.findings.table import Advice
 from gpu_triage.read.gpu import nvlink, pcie
 from gpu_triage.read.gpu.fabric import FABRIC_JOINED, GPU_FABRIC_STATE
@@ -115,8 +115,7 @@ def _link_changes(gpu: GpuEvidence, slot: str) -> Iterator[Finding]:
 def _cause_advice(gpu: GpuEvidence, attribute: Attribute) -> Advice | None:
     """Return advice about a card or slot that cannot provide what is expected; None if both can."""
     expected, card, slot = (gpu.last(spec) for spec in _LIMITS[attribute])
-    cause = link_cause(expected, card, slot)
-    return None if cause is LinkCause.LINK else LINK_ADVICE[attribute, cause]
+    return LINK_ADVICE.get((attribute, weaker_part(expected, card, slot)))
 
 
 def _nvlink(host: HostEvidence) -> Iterator[Finding]:

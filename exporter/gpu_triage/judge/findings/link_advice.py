@@ -1,21 +1,12 @@
-"""What limits a PCIe link below what it should reach, and what to do about it."""
+"""What to do about a PCIe link if its card or its slot offers less than the link should reach."""
 
 from collections.abc import Mapping
-from enum import Enum
 from typing import Final, Literal
 
-from gpu_triage.judge.findings.table import BY_CODE, Advice, advice_on
+from gpu_triage.judge.findings.table import Advice, advice_on
 
 Attribute = Literal["generation", "width"]
-
-
-class LinkCause(Enum):
-    """The part that limits a link below its expected generation or width."""
-
-    CARD = "card"
-    SLOT = "slot"
-    LINK = "link"  # card and slot support what is expected, or don't report what they support
-
+Part = Literal["card", "slot"]
 
 _SAME_CARD: Final = (
     "Reseating does not help: if it is the same card as before, it is damaged, so {drain} the host and replace it; if "
@@ -23,36 +14,31 @@ _SAME_CARD: Final = (
 )
 _BANDWIDTH: Final = "transfers to and from the GPU have a fraction of their bandwidth."
 
-LINK_ADVICE: Final[Mapping[tuple[Attribute, LinkCause], Advice]] = {
-    ("width", LinkCause.CARD): advice_on(
-        f"The card offers fewer lanes than this link should have: {_BANDWIDTH}", _SAME_CARD
-    ),
-    ("width", LinkCause.SLOT): advice_on(
+LINK_ADVICE: Final[Mapping[tuple[Attribute, Part | None], Advice]] = {
+    ("width", "card"): advice_on(f"The card offers fewer lanes than this link should have: {_BANDWIDTH}", _SAME_CARD),
+    ("width", "slot"): advice_on(
         f"The slot offers fewer lanes than this link should have: {_BANDWIDTH}",
         "Reseating does not help: {drain} the host, then move the card to a slot with enough lanes, change the "
         "riser or correct how the BIOS splits the lanes.",
     ),
-    ("width", LinkCause.LINK): BY_CODE["pcie.width"].advice,
-    ("generation", LinkCause.CARD): advice_on(
+    ("generation", "card"): advice_on(
         "The card offers a lower PCIe generation than this link should reach.", _SAME_CARD
     ),
-    ("generation", LinkCause.SLOT): advice_on(
+    ("generation", "slot"): advice_on(
         "The slot offers a lower PCIe generation than this link should reach.",
         "Reseating does not help: {drain} the host, then look for a BIOS setting that limits the slot, and try "
         "another riser or slot.",
     ),
-    ("generation", LinkCause.LINK): BY_CODE["pcie.generation"].advice,
 }
+"""None for other causes, on which the finding itself has advice."""
 
 
-def link_cause(expected: float | None, card: float | None, slot: float | None) -> LinkCause:
-    """Find what limits a link below its `expected` capability: None for a maximum that is not reported.
+def weaker_part(expected: float | None, card: float | None, slot: float | None) -> Part | None:
+    """Return which part limits a link below its `expected` capability; None if both support it, or do not report it.
 
-    >>> link_cause(16, card=16, slot=8)
-    <LinkCause.SLOT: 'slot'>
+    >>> weaker_part(16, card=16, slot=8)
+    'slot'
     """
     if expected is not None and card is not None and card < expected:
-        return LinkCause.CARD
-    if expected is not None and slot is not None and slot < expected:
-        return LinkCause.SLOT
-    return LinkCause.LINK
+        return "card"
+    return "slot" if expected is not None and slot is not None and slot < expected else None
