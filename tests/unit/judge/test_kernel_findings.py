@@ -161,6 +161,14 @@ def test_errors_that_memory_controllers_count_now_are_found(severity: str, code:
     assert counted(host_memory.GPU_HOST_EDAC_ERRORS_TOTAL, 30.0, 5, 5, "mc0", severity) == {}
 
 
+def test_the_memory_module_with_the_errors_is_named() -> None:
+    dimm, errors = host_memory.GPU_HOST_EDAC_DIMM_ERRORS_TOTAL, host_memory.GPU_HOST_EDAC_ERRORS_TOTAL
+    of = ("uncorrected",)
+    rounds = ((at, [errors.sample(at, "mc0", *of), dimm.sample(at, "mc0", "dimm0", "DIMM_A1", *of)]) for at in (1, 3))
+    (found,) = judge_kernel(evidence_of(*rounds, wall=WALL))
+    assert found.detail == "memory controller mc0, DIMM_A1"
+
+
 def test_a_kernel_log_that_lost_records_is_found() -> None:
     ((code, measured),) = counted(kernel_log.GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL, 30.0, 0, 120).items()
     assert code == "host.kernel_log_lost"

@@ -297,7 +297,7 @@ class Case:
     @cached_property
     def storage(self) -> str | None:
         """Why storage is scarce; None also while a paused job saves a checkpoint."""
-        return None if self.saves else self.host.recent.scarce_storage(self.ease("storage"), waiting=self.gpu)
+        return None if self.saves else self.host.recent.scarce_storage(self.ease("storage"), waiting=self.gpu.recent)
 
 
 def bottleneck_of(case: Case) -> Bottleneck:
@@ -334,11 +334,11 @@ def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
         yield from () if case.saves else case.stalls.items()
     elif case.waiting:
         limit = case.limits["memory"]
-        yield "memory", limit.because if limit else host.scarce_memory(ease("memory"), waiting=gpu)
+        yield "memory", limit.because if limit else host.scarce_memory(ease("memory"), waiting=gpu.recent)
         yield "storage", case.storage
         # Saving a checkpoint keeps one CPU busy and an adapter sending; it neither saturates a node nor receives.
         limit = case.limits["cpu"]
-        full_cpus = host.scarce_cpu_of(gpu, ease("cpu"), single=not case.work.paused)
+        full_cpus = host.scarce_cpu_of(gpu.recent, ease("cpu"), single=not case.work.paused)
         yield "cpu", limit.because if limit else full_cpus
         full = host.scarce_network(ease("network"), receiving=case.work.paused)
         yield "network", full or host.broken_network(ease("network"))

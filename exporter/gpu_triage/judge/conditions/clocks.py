@@ -17,7 +17,7 @@ def judge_clocks(host: HostEvidence) -> Iterator[Finding]:
     """Yield findings about throttling, temperatures close to it, and lowered clocks."""
     for gpu in host.answering:
         clock = gpu.one(power.GPU_CLOCK_HERTZ, clock="sm")
-        lost = gpu.memory.shortfall(gpu.key, Share.CLOCK, None if clock is None else clock.mean)
+        lost = gpu.memory.past(gpu.key, Share.CLOCK).shortfall(None if clock is None else clock.mean)
         yield from (replace(each, loss=lost) for each in _slowdowns(gpu))
         yield from _temperatures(gpu)
         if (overread := _implausible_power(gpu)) is not None:

@@ -1,9 +1,7 @@
 """Is the path to the GPU, or from GPU to GPU, broken or slow? PCIe links, slots, uplinks, peer access and NVLink."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
-from operator import itemgetter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from gpu_triage.judge.conditions.host import first_of
@@ -22,7 +20,6 @@ from gpu_triage.read.gpu.fabric import FABRIC_JOINED, GPU_FABRIC_STATE
 from gpu_triage.read.gpu.presence import GPU_P2P_EXPECTED
 from gpu_triage.read.gpu.topology import GPU_P2P_STATUS
 from gpu_triage.read.host.pcie_uplinks import devices_behind
-from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.read.metrics.metric import MetricSpec
 from gpu_triage.read.xid import xid_metrics
 
@@ -52,12 +49,12 @@ def judge_links(host: HostEvidence) -> Iterator[Finding]:
         replays = pcie_paths.many_replays(gpu)
         if replays is not None:
             yield of_gpu("pcie.replays", gpu, f"{replays:.0f} replays {lately(gpu)}", value=replays)
-        if errors := tuple(pcie_paths.aer_errors(gpu)):
+        if errors := pcie_paths.aer_errors(gpu):
             measured = ", ".join(
-                f"{', '.join(f'{count:.0f} {what}' for count, what, _ in alike)} {lately(gpu, seconds)}"
-                for seconds, alike in groupby(sorted(errors, key=itemgetter(2)), key=itemgetter(2))
+                f"{', '.join(f'{count:.0f} {what}' for what, count in alike.items())} {lately(gpu, seconds)}"
+                for seconds, alike in errors.items()
             )
-            yield of_gpu("pcie.aer", gpu, measured, value=sum(count for count, _, _ in errors))
+            yield of_gpu("pcie.aer", gpu, measured, value=sum(sum(alike.values()) for alike in errors.values()))
     yield from _nvlink(host)
     yield from _switches(host)
     yield from _uplinks(host)
@@ -137,7 +134,11 @@ def _nvlink(host: HostEvidence) -> Iterator[Finding]:
         if downs.amount >= gpu.limit("nvlink.flapping", "downs"):
             measured = f"links went down {downs.amount:.0f} times in {length_of_time(downs.seconds)}"
             yield of_gpu("nvlink.flapping", gpu, measured, value=downs.amount)
-        rose = [(_nvlink_errors(gpu, kinds, name), kinds) for kinds, name in _NVLINK_ERRORS]
+        rises = gpu.rises(nvlink.GPU_NVLINK_ERRORS_TOTAL, thresholds.EVENTS_REMEMBERED_SECONDS, "type")
+        rose = (
+            (many(sum_of(rises[kind] for kind in kinds if kind in rises), gpu.limit("nvlink.errors", name)), kinds)
+            for kinds, name in _NVLINK_ERRORS
+        )
         if errors := [(count, kinds) for count, kinds in rose if count is not None]:
             words = ", ".join(f"{count:.0f} {' and '.join(kinds)}" for count, kinds in errors)
             total = sum(count for count, _ in errors)
@@ -151,12 +152,6 @@ def _nvlink(host: HostEvidence) -> Iterator[Finding]:
         yield from _c2c(gpu)
 
 
-def _nvlink_errors(gpu: GpuEvidence, kinds: Sequence[str], limit: str) -> float | None:
-    seconds = thresholds.EVENTS_REMEMBERED_SECONDS
-    amounts = (gpu.risen(nvlink.GPU_NVLINK_ERRORS_TOTAL, seconds, type=kind) for kind in kinds)
-    return many(sum_of(amounts), gpu.limit("nvlink.errors", limit))
-
-
 def _quality(gpu: GpuEvidence) -> Iterator[Finding]:
     """Yield NVLink 5 links (which count no replays) that recover repeatedly, and links with a high bit error rate.
 
@@ -164,17 +159,13 @@ def _quality(gpu: GpuEvidence) -> Iterator[Finding]:
     it failed (github.com/marin-community/marin, issue 9086).
     """
     if not gpu.has(nvlink.GPU_NVLINK_ERRORS_TOTAL, type=nvlink.REPLAY):
-        found = [
-            (gpu.memory.rise(nvlink.GPU_NVLINK_LINK_ERRORS_TOTAL, link.values, thresholds.RECOVERIES_SECONDS), link)
-            for link in gpu.series(nvlink.GPU_NVLINK_LINK_ERRORS_TOTAL, type=nvlink.RECOVERY)
-        ]
-        again = [(rise, link) for rise, link in found if rise.amount >= gpu.limit("nvlink.recovering", "count")]
+        spec, seconds = nvlink.GPU_NVLINK_LINK_ERRORS_TOTAL, thresholds.RECOVERIES_SECONDS
+        rises = gpu.rises(spec, seconds, "link", type=nvlink.RECOVERY)
+        again = {link: rise for link, rise in rises.items() if rise.amount >= gpu.limit("nvlink.recovering", "count")}
         if again:
-            words = ", ".join(f"link {link.labels['link']} recovered {rise.amount:.0f} times" for rise, link in again)
-            longest = max(rise.seconds for rise, _ in again)
-            most = max(rise.amount for rise, _ in again)
-            detail = f"link {ranges(link.labels['link'] for _, link in again)}"
-            measured = f"{words} in {length_of_time(longest)}"
+            words = ", ".join(f"link {link} recovered {rise.amount:.0f} times" for link, rise in again.items())
+            most, longest = (max(each) for each in zip(*again.values(), strict=True))
+            measured, detail = f"{words} in {length_of_time(longest)}", f"link {ranges(again)}"
             yield of_gpu("nvlink.recovering", gpu, measured, value=most, detail=detail)
     high = {
         link.labels["link"]: f"link {link.labels['link']}: {link.last:.0e}"
@@ -196,14 +187,13 @@ def _c2c(gpu: GpuEvidence) -> Iterator[Finding]:
 
 def _switches(host: HostEvidence) -> Iterator[Finding]:
     """Yield SXids of NVSwitches, one finding per severity. Resetting the GPUs also resets the switches."""
-    reset_at = max((each.last for each in host.series(GPU_RESET_TIMESTAMP_SECONDS)), default=0.0)
     damaged = any(gpu.fabric_trouble is not None for gpu in host.answering)
     open_seconds = thresholds.XID_DAMAGE_SECONDS if damaged else thresholds.XID_OPEN_SECONDS
     found: dict[str, dict[str, str]] = defaultdict(dict)
     for last in host.series(xid_metrics.GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS):
         fatal = last.labels["fatal"] == "true"
         age_seconds = host.age_seconds(last.last)
-        if age_seconds > (open_seconds if fatal else thresholds.XID_RECENT_SECONDS) or last.last < reset_at:
+        if age_seconds > (open_seconds if fatal else thresholds.XID_RECENT_SECONDS) or last.last < host.reset_at:
             continue
         count = host.last(xid_metrics.GPU_NVSWITCH_SXID_ERRORS_TOTAL, **last.labels) or 1
         times = "" if count == 1 else f", {count:.0f} times since the kernel log begins"

@@ -196,10 +196,11 @@ def _tasks(of_job: float | None) -> str:
 class HostEvidence(Evidence):
     """All series of a host.
 
-    Call the `scarce_*` methods on the last part of the window (`recent`): they return what was measured, or None if the
-    resource is not scarce. `ease` multiplies the thresholds: below 1 for a class that a GPU is already in (hysteresis).
-    `time_texts` has what to show for events without an exact time, by the timestamp used in place of that time. `ended`
-    has, of files, the timestamps of Xids that a later load of the driver ended; None on a live host.
+    Call the `scarce_*` methods on the last part of the window (`recent`), with that of a GPU: they return what was
+    measured, or None if the resource is not scarce. `ease` multiplies the thresholds: below 1 for a class that a GPU is
+    already in (hysteresis). `time_texts` has what to show for events without an exact time, by the timestamp used in
+    place of that time. `ended` has, of files, the timestamps of Xids that a later load of the driver ended; None on a
+    live host.
     """
 
     time_texts: Mapping[float, str] = field(default_factory=dict)
@@ -339,7 +340,7 @@ class HostEvidence(Evidence):
         swapped = self.rate(GPU_HOST_SWAP_IN_BYTES_TOTAL) or 0.0
         if swapped >= self.limit("memory.starved", "rate") * ease:
             return f"{swapped / 1024**2:.1f} MiB/s read back from swap"
-        of_job = self._of_job(waiting, "memory")
+        of_job = limited_jobs.pressure(waiting, "memory")
         stalled = (self.pressure("memory") if of_job is None else of_job) or 0.0
         if stalled >= self.limit("memory.starved", "pressure") * ease:
             return f"{_tasks(of_job)} stalled for memory {stalled:.0%} of the time"
@@ -353,14 +354,10 @@ class HostEvidence(Evidence):
         If the own tasks of the job on the `waiting` GPU hardly wait for I/O, busy disks, slow NFS and waiting tasks are
         ignored: they belong to another workload, such as a backup. If the job's waits are unknown, they count.
         """
-        blocked = None if waiting is None else limited_jobs.waits_for_storage(waiting.over(self.seconds), ease)
+        blocked = None if waiting is None else limited_jobs.waits_for_storage(waiting, ease)
         reasons = [*filter(None, (blocked,)), *self._slow_storage(ease, waiting)]
         reasons += () if measured else self.silent_servers()
         return "; ".join(reasons) or None
-
-    def _of_job(self, gpu: GpuEvidence | None, resource: str) -> float | None:
-        """Return the share of the same period in which a GPU's own job waited for a resource; None if unknown."""
-        return None if gpu is None else limited_jobs.pressure(gpu.over(self.seconds), resource)
 
     def mostly_writes(self) -> bool:
         """Whether disks, NFS and Lustre write more than they read, as while a checkpoint is saved."""
@@ -384,7 +381,7 @@ class HostEvidence(Evidence):
         """Return why CPUs are scarce for a GPU; if `single`, one CPU that its job (any, if unknown) fills is enough."""
         if not limited_jobs.knows_threads(gpu):
             return self.scarce_cpu(gpu.node, ease, single=single)
-        full = limited_jobs.full_thread(gpu.over(self.seconds), ease) if single else None
+        full = limited_jobs.full_thread(gpu, ease) if single else None
         return self.scarce_cpu(gpu.node, ease, single=False) or full
 
     def scarce_cpu(self, node: str | None, ease: float = 1.0, *, single: bool) -> str | None:
@@ -472,13 +469,13 @@ class HostEvidence(Evidence):
             yield from ((name, way, carried / rate) for way, carried in traffic.items() if rate > 0)
 
     def _slow_storage(self, ease: float, waiting: GpuEvidence | None) -> Iterator[str]:
-        of_job = self._of_job(waiting, "io")
+        of_job = limited_jobs.pressure(waiting, "io")
         at_ease = of_job is not None and of_job < self.limit("storage.starved", "pressure") * ease
-        runs = of_job is None and waiting is not None and not limited_jobs.blocks(waiting.over(self.seconds), ease)
+        runs = of_job is None and waiting is not None and not limited_jobs.blocks(waiting, ease)
         if not (at_ease or runs):
             yield from self._slow_devices(ease, of_job)
         # PSI counts waits for page cache data, but not NFS lookups or the clients of other file systems.
-        if not at_ease or waiting is None or not limited_jobs.sees_waits(waiting.over(self.seconds)):
+        if not at_ease or waiting is None or not limited_jobs.sees_waits(waiting):
             yield from slow_mounts(self, ease)
             yield from self._silent_mounts()
         yield from slow_lustre(self, ease)

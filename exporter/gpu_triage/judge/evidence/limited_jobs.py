@@ -38,15 +38,16 @@ def limited_job(resource: str, gpu: GpuEvidence, ease: float = 1.0, *, lately: b
 
 def killed_at_limit(gpu: GpuEvidence) -> Iterator[tuple[str, float]]:
     """Yield the cgroups where the kernel recently OOM-killed processes, and how many."""
-    counter = cgroup_limits.GPU_CGROUP_MEMORY_EVENTS_TOTAL
-    for labels in gpu.labels_of(counter, event="oom_kill"):
-        killed = gpu.risen(counter, thresholds.OOM_KILLED_SECONDS, **labels).amount
-        if killed >= 1:
-            yield short_name(labels["cgroup"]), killed
+    counter, seconds = cgroup_limits.GPU_CGROUP_MEMORY_EVENTS_TOTAL, thresholds.OOM_KILLED_SECONDS
+    for cgroup, killed in gpu.rises(counter, seconds, "cgroup", event="oom_kill").items():
+        if killed.amount >= 1:
+            yield short_name(cgroup), killed.amount
 
 
-def pressure(gpu: GpuEvidence, resource: str) -> float | None:
+def pressure(gpu: GpuEvidence | None, resource: str) -> float | None:
     """Return the share of the window in which a task of a job on the GPU waited for the resource; None if unknown."""
+    if gpu is None:
+        return None
     counters = gpu.series(cgroup_limits.GPU_CGROUP_PRESSURE_SECONDS_TOTAL, resource=resource, kind="some")
     return max((min(1.0, rate) for each in counters if (rate := each.rate) is not None), default=None)
 

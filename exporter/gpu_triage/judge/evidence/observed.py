@@ -13,7 +13,6 @@ from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.findings.table import CHECKS
 from gpu_triage.read.gpu import presence
 from gpu_triage.read.host.services import FABRIC_MANAGER, GPU_HOST_SERVICE_RUNNING
-from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.read.registry import METRICS
 
 _BY_NAME: Final = {spec.name: spec for spec in METRICS}
@@ -62,8 +61,8 @@ def last_reset(host: HostEvidence, finding: Finding) -> float | None:
         gpus = tuple(host.gpus)
     else:
         gpus = () if gpu is None else (gpu,)
-    walls = [wall for each in gpus if each.was_read and (wall := each.last(GPU_RESET_TIMESTAMP_SECONDS)) is not None]
-    return max(walls) - host.at.wall + host.at.monotonic if walls else None
+    wall = max((each.reset_at for each in gpus if each.was_read), default=0.0)
+    return wall - host.at.wall + host.at.monotonic if wall else None
 
 
 def _of_gpu(gpu: GpuEvidence, finding: Finding) -> bool:
