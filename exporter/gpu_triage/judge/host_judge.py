@@ -1,4 +1,4 @@
-"""The judge, which interprets the evidence and tracks findings over time, and its settings in a running exporter."""
+"""The judge, which interprets the evidence and tracks findings over time; alone, and in a running exporter."""
 
 import logging
 import time
@@ -73,7 +73,6 @@ class HostJudge:
         self._gpus: dict[str, GpuMemory] = {}
         self._absent_seconds: dict[str, dict[str, float]] = {}
         self.states = FindingStates(longest_gap_seconds)
-        self.states.apply(settings.checks)
         self._walls = WallTimes()
         self._logged: set[tuple[str, str]] = set()
 
@@ -102,9 +101,7 @@ class HostJudge:
             judged = (f for f in judged if f.check.code not in NOT_IN_A_MOMENT)
         rows = (replace(f, check=settings.checks[f.check.code]) for f in (*judged, *more))
         named = (f if (gpu := host.silent_gpus.of(f)) is None else f.about(gpu) for f in rows)
-        details = {life.key: life.finding.detail for life in self.states.lives if life.state is State.CONFIRMED}
-        kept = (f.with_earlier(details.get((f.identity, f.check.code), "")) for f in named)
-        found = sorted(kept, key=lambda f: _ORDER[f.check.code])
+        found = sorted(named, key=lambda f: _ORDER[f.check.code])
         present, ended = self.states.judge(
             found, partial(observable, host), host.at.monotonic, partial(last_reset, host), host.known_gpus
         )
@@ -174,19 +171,19 @@ class HostJudge:
 
 
 class DaemonJudge:
-    """Judges what a sampler publishes, on its thread; any thread may read `latest`. Raises ConfigError."""
+    """Judges what a sampler publishes, on its thread; any thread may use the attributes. Raises ConfigError."""
 
-    def __init__(self, config: Config, subject: JudgedHost) -> None:
+    def __init__(self, config: Config, subject: JudgedHost, wall: Callable[[], float] = time.time) -> None:
         self.subject = subject
+        self.settings = judge_settings(config.judge)  # from the next judgment on
+        self.settings_health = JudgeSettingsHealth(success=True, loaded_at=wall())
         self.latest: Judgment | None = None
+        self._config = config
+        self._wall = wall
         seconds = max(thresholds.WINDOW_SECONDS, thresholds.WINDOW_ROUNDS * config.sample_medium_seconds)
         self._history = MetricHistory(seconds)
-        self._judge = HostJudge(self.subject, seconds, judge_settings(config.judge))
-        self._kept = KeptFindings(self.states, self._history.memory.widest)
-
-    @property
-    def states(self) -> FindingStates:
-        return self._judge.states
+        self._judge = HostJudge(self.subject, seconds)
+        self._kept = KeptFindings(self._judge.states, self._history.memory.widest)
 
     @property
     def saved(self) -> tuple[StateKind[SavedLives], KeptFindings]:
@@ -196,13 +193,24 @@ class DaemonJudge:
     def judge(self, store: OutcomeStore, now: Moment) -> Iterator[Sample]:
         """Judge what is currently published, and return the samples to add to it."""
         self._history.note(store, now)
+        self._judge.settings = self.settings
         self.latest = self._judge.judge(self._history.evidence(now))
         self._kept.note(now.monotonic)
         return published(self.latest.report)
 
-    def use(self, settings: JudgeSettings) -> None:
-        """Use these settings from the next judgment on; may be called from any thread."""
-        self._judge.settings = settings
+    def reload(self, options: Sequence[Option]) -> JudgeSettingsHealth:
+        """Read the settings (others need a restart) from the file again; if that is invalid, they stay."""
+        try:
+            self.settings = judge_settings(judge_options_now(self._config, options))
+        except ConfigError as error:
+            message = "the configuration file cannot be used, the judge's settings stay"
+            log.error(message, extra=fields(cause=str(error)))  # noqa: TRY400 - no bug, so no traceback
+            self.settings_health = replace(self.settings_health, success=False)
+            return self.settings_health
+        self.settings_health = JudgeSettingsHealth(success=True, loaded_at=self._wall())
+        changed = "; ".join(each.text for each in self.settings.changed) or "all are the defaults"
+        log.info("the judge's settings were read", extra=fields(file=self._config.config_file, settings=changed))
+        return self.settings_health
 
     def interrupt(self) -> None:
         """Record that a judgment failed: no time is counted until the next."""
@@ -248,41 +256,3 @@ def _of_finding(finding: Finding) -> Iterator[Sample]:
     if accepted is not None:
         words = (check.code, accepted.by, accepted.reason)
         yield judgment.GPU_FINDING_ACCEPTED_UNTIL_TIMESTAMP_SECONDS.sample(accepted.until, *about, *words)
-
-
-class SettingsSource:
-    """Reloads the judge's settings (others need a restart) from the file, and reports each load, also the first."""
-
-    def __init__(
-        self,
-        config: Config,
-        options: Sequence[Option],
-        use: Callable[[JudgeSettings], None],
-        report: Callable[[JudgeSettingsHealth], None],
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        self._config = config
-        self._options = options
-        self._use = use
-        self._report = report
-        self._wall = wall
-        self._loaded_at = wall()
-        if config.config_file is not None:
-            report(JudgeSettingsHealth(success=True, loaded_at=self._loaded_at))
-
-    def reload(self) -> None:
-        """Reload the file now. If it is invalid, the settings stay, and the error is logged and reported."""
-        try:
-            options = judge_options_now(self._config, self._options)
-            settings = judge_settings(options)
-        except ConfigError as error:
-            message = "the configuration file cannot be used, the judge's settings stay"
-            log.error(message, extra=fields(cause=str(error)))  # noqa: TRY400 - no bug, so no traceback
-            self._report(JudgeSettingsHealth(success=False, loaded_at=self._loaded_at))
-            return
-        self._config = replace(self._config, judge=options)
-        self._loaded_at = self._wall()
-        self._use(settings)
-        changed = "; ".join(each.text for each in settings.changed) or "all are the defaults"
-        log.info("the judge's settings were read", extra=fields(file=self._config.config_file, settings=changed))
-        self._report(JudgeSettingsHealth(success=True, loaded_at=self._loaded_at))

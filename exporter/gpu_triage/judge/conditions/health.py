@@ -2,7 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import product
 from typing import Final, NamedTuple
 
 from gpu_triage.judge.bottleneck.classes import Bottlenecks
@@ -297,24 +298,13 @@ def kind_in_words(kind: str) -> str:
     return _NAMES.get(kind, f"Xid {kind}")
 
 
-@dataclass(frozen=True, slots=True)
-class Repetition:
+class Repetition(NamedTuple):
     """A kind of incident that came back."""
 
     kind: str  # label value of gpu_incidents_recent
     by: str  # the suspect: ``board`` or ``slot``
-    days: int  # length of the period
-    count: int  # occurrences on the board or in the slot
-    boards: int  # number of different boards affected in the slot
-    elsewhere: int  # occurrences on the board in other slots
-
-    @property
-    def description(self) -> str:
-        when = f"{kind_in_words(self.kind)}, {self.count} times in {self.days} days"
-        if self.by == "slot":
-            return f"{when} in this slot" + (f", on {self.boards} different boards" if self.boards > 1 else "")
-        moved = f", {self.elsewhere} of them in another slot" if self.elsewhere else ""
-        return f"{when} on this board{moved}"
+    times: int
+    description: str
 
 
 def repetitions(evidence: Evidence, **labels: str) -> tuple[Repetition, ...]:
@@ -325,10 +315,22 @@ def repetitions(evidence: Evidence, **labels: str) -> tuple[Repetition, ...]:
     recent = evidence.series(GPU_INCIDENTS_RECENT, **labels)
     counts = {(t.labels["kind"], t.labels["by"], int(t.labels["days"])): int(t.last) for t in recent}
     boards = {t.labels["kind"]: int(t.last) for t in evidence.series(GPU_INCIDENT_BOARDS_RECENT, **labels)}
-    kinds = dict.fromkeys(kind for kind, _, _ in counts if kind != _NEVER_ALONE)
-    enough = tuple((days, evidence.limit(_CODE, name)) for days, name in _DAYS)
-    found = (_repetition(kind, counts, boards.get(kind, 0), enough) for kind in kinds)
-    return tuple(sorted((each for each in found if each is not None), key=lambda each: -each.count))
+    found = []
+    for kind in dict.fromkeys(kind for kind, _, _ in counts if kind != _NEVER_ALONE):
+        several = boards.get(kind, 0) > 1
+        # If different boards fail the same way in one slot, suspect the slot, whatever else the board did.
+        for by, (days, limit) in product(("slot", "board") if several else ("board", "slot"), _DAYS):
+            times = counts.get((kind, by, days), 0)
+            if times >= evidence.limit(_CODE, limit):
+                elsewhere = times - counts.get((kind, "slot", days), 0)
+                if by == "slot":
+                    where = "in this slot" + (f", on {boards[kind]} different boards" if several else "")
+                else:
+                    where = "on this board" + (f", {elsewhere} of them in another slot" if elsewhere > 0 else "")
+                words = f"{kind_in_words(kind)}, {times} times in {days} days {where}"
+                found.append(Repetition(kind, by, times, words))
+                break
+    return tuple(sorted(found, key=lambda each: -each.times))
 
 
 def slots_without_gpu(host: HostEvidence) -> Mapping[str, tuple[Repetition, ...]]:
@@ -357,24 +359,11 @@ def _repeat_offenders(host: HostEvidence) -> Iterator[Finding]:
     """Yield one finding per GPU, or slot without one, with incidents that came back."""
     for gpu in host.gpus:
         if came_back := repetitions(gpu):
-            yield of_gpu(_CODE, gpu, _described(came_back), value=came_back[0].count, detail=came_back[0].description)
+            yield of_gpu(_CODE, gpu, _described(came_back), value=came_back[0].times, detail=came_back[0].description)
     for slot, came_back in slots_without_gpu(host).items():
         if came_back:
-            yield of_slot(_CODE, slot, _described(came_back), came_back[0].count, came_back[0].description)
+            yield of_slot(_CODE, slot, _described(came_back), came_back[0].times, came_back[0].description)
 
 
 def _described(came_back: Sequence[Repetition]) -> str:
     return f"{'; '.join(each.description for each in came_back)}: suspect the {came_back[0].by}"
-
-
-def _repetition(
-    kind: str, counts: dict[tuple[str, str, int], int], boards: int, limits: Sequence[tuple[int, float]]
-) -> Repetition | None:
-    # If different boards fail the same way in one slot, suspect the slot, whatever else the board did.
-    for by in ("slot", "board") if boards > 1 else ("board", "slot"):
-        for days, enough in limits:
-            count = counts.get((kind, by, days), 0)
-            if count >= enough:
-                elsewhere = max(0, count - counts.get((kind, "slot", days), 0)) if by == "board" else 0
-                return Repetition(kind, by, days, count, boards, elsewhere)
-    return None

@@ -204,7 +204,7 @@ def _seen(life: Life | None, finding: Finding, now: float) -> Life:
         return _confirmed_in_time(Life(finding, State.PENDING, now, 0.0, now, now))
     seen = replace(
         _passed(life, now),
-        finding=finding,
+        finding=finding.with_earlier(life.finding.detail) if life.state is State.CONFIRMED else finding,
         seen_at=now,
         held_at=now,
         holds=True,
