@@ -19,6 +19,7 @@ from gpu_triage.read.gpu import activity
 from gpu_triage.read.gpu.ecc import GPU_MEMORY_UNREPAIRABLE, GPU_ROW_REMAP_FAILURE
 from gpu_triage.read.gpu.mig import GPU_MIG_SM_ACTIVE_RATIO
 from gpu_triage.read.gpu.modes import DRAIN_AND_RESET
+from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL
 from gpu_triage.read.processes.on_gpu import GPU_NUMA_MISMATCHED_PROCESSES, GPU_PROCESS_INFO
 from gpu_triage.read.processes.vitals import GPU_PROCESS_START_TIMESTAMP_SECONDS
 
@@ -266,9 +267,10 @@ class Case:
     def talks(self) -> bool:
         """Whether it has a peer to wait for, here or, by RDMA traffic if no other job has a GPU here, elsewhere."""
         others = any(other.occupied for other in self.host.answering if other.key != self.gpu.key)
-        return (
-            any(rank.key != self.gpu.key for rank in ranks_of(self.host, self.gpu)) if others else self.host.talks_rdma
-        )
+        if others:
+            return any(rank.key != self.gpu.key for rank in ranks_of(self.host, self.gpu))
+        sent = self.host.rate(GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL) or 0.0
+        return sent >= thresholds.TALKING_BYTES_PER_SECOND
 
     @cached_property
     def video(self) -> str:

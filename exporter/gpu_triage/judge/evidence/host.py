@@ -354,10 +354,7 @@ class HostEvidence(Evidence):
         If the own tasks of the job on the `waiting` GPU hardly wait for I/O, busy disks, slow NFS and waiting tasks are
         ignored: they belong to another workload, such as a backup. If the job's waits are unknown, they count.
         """
-        blocked = None if waiting is None else limited_jobs.waits_for_storage(waiting, ease)
-        reasons = [*filter(None, (blocked,)), *self._slow_storage(ease, waiting)]
-        reasons += () if measured else self.silent_servers()
-        return "; ".join(reasons) or None
+        return "; ".join((*self._slow_storage(ease, waiting), *(() if measured else self.silent_servers()))) or None
 
     def mostly_writes(self) -> bool:
         """Whether disks, NFS and Lustre write more than they read, as while a checkpoint is saved."""
@@ -369,13 +366,6 @@ class HostEvidence(Evidence):
         remote = (nfs.GPU_HOST_NFS_BYTES_TOTAL, disk.GPU_HOST_LUSTRE_BYTES_TOTAL)
         rates = (self.rate(local) if disks else None, *(self.rate(spec, direction=direction) for spec in remote))
         return sum(rate for rate in rates if rate is not None)
-
-    @property
-    def uploaded_bytes_per_second(self) -> float:
-        """What it sends, if that is much more than it receives, as to an object store; else 0."""
-        sent = self.rate(network_interfaces.GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL) or 0.0
-        received = self.rate(network_interfaces.GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL) or 0.0
-        return sent if sent > thresholds.UPLOADING_RATIO * received else 0.0
 
     def scarce_cpu_of(self, gpu: GpuEvidence, ease: float = 1.0, *, single: bool) -> str | None:
         """Return why CPUs are scarce for a GPU; if `single`, one CPU that its job (any, if unknown) fills is enough."""
@@ -414,38 +404,22 @@ class HostEvidence(Evidence):
 
     def broken_network(self, ease: float = 1.0) -> str | None:
         """Return which ports lose their link, RDMA requests or packets, or how much TCP loses: their users wait."""
-        downs = (
-            f"{each.name} went down {each.increase:.0f} times" if each.increase > 1 else f"{each.name} went down"
-            for each in self.series(infiniband.GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL)
-            if each.increase >= 1
-        )
-        lost = (f"{port} had {count:.0f} requests not acknowledged" for port, count in self.timeouts())
-        drops = (
-            f"{each.name} {rate:.0f} packets a second dropped"
-            for each in self.series(network_interfaces.GPU_HOST_NETWORK_DROPS_TOTAL)
-            if (rate := each.rate or 0.0) >= thresholds.DROPPED_PER_SECOND * ease
-        )
-        return "; ".join((*downs, *lost, *drops, *self._retransmits(ease))) or None
+        return "; ".join(self._network_losses(ease)) or None
 
-    def _retransmits(self, ease: float) -> Iterator[str]:
-        sent = self.rate(network_interfaces.GPU_HOST_TCP_SEGMENTS_SENT_TOTAL)
-        again = self.rate(network_interfaces.GPU_HOST_TCP_SEGMENTS_RETRANSMITTED_TOTAL)
-        if sent is None or again is None or sent < thresholds.FEWEST_SEGMENTS:
-            return
-        if again >= thresholds.RETRANSMITTED_SHARE * ease * sent:
-            yield f"TCP sends {again / sent:.1%} of its segments again"
-
-    @property
-    def talks_rdma(self) -> bool:
-        """Whether RDMA adapters of the host send as much as ranks on other hosts would get."""
-        sent = self.rate(infiniband.GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL) or 0.0
-        return sent >= thresholds.TALKING_BYTES_PER_SECOND
-
-    def timeouts(self) -> Iterator[tuple[str, float]]:
-        """Yield ports with more than occasional RDMA request timeouts, and their number in the window."""
+    def _network_losses(self, ease: float) -> Iterator[str]:
+        for each in self.series(infiniband.GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL):
+            if each.increase >= 1:
+                yield f"{each.name} went down" + (f" {each.increase:.0f} times" if each.increase > 1 else "")
         for each in self.series(infiniband.GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL):
             if count := many(Amount(each.increase, each.seconds), self.limit("network.timeouts", "count")):
-                yield each.name, count
+                yield f"{each.name} had {count:.0f} requests not acknowledged"
+        for each in self.series(network_interfaces.GPU_HOST_NETWORK_DROPS_TOTAL):
+            if (rate := each.rate or 0.0) >= thresholds.DROPPED_PER_SECOND * ease:
+                yield f"{each.name} {rate:.0f} packets a second dropped"
+        sent = self.rate(network_interfaces.GPU_HOST_TCP_SEGMENTS_SENT_TOTAL) or 0.0
+        again = self.rate(network_interfaces.GPU_HOST_TCP_SEGMENTS_RETRANSMITTED_TOTAL) or 0.0
+        if sent >= thresholds.FEWEST_SEGMENTS and again >= thresholds.RETRANSMITTED_SHARE * ease * sent:
+            yield f"TCP sends {again / sent:.1%} of its segments again"
 
     def line_rates(self) -> Iterator[tuple[str, str, float]]:
         """Yield adapter, direction, and traffic as a share of line rate, for every adapter with a known rate.
@@ -469,6 +443,8 @@ class HostEvidence(Evidence):
             yield from ((name, way, carried / rate) for way, carried in traffic.items() if rate > 0)
 
     def _slow_storage(self, ease: float, waiting: GpuEvidence | None) -> Iterator[str]:
+        if waiting is not None and (blocked := limited_jobs.waits_for_storage(waiting, ease)) is not None:
+            yield blocked
         of_job = limited_jobs.pressure(waiting, "io")
         at_ease = of_job is not None and of_job < self.limit("storage.starved", "pressure") * ease
         runs = of_job is None and waiting is not None and not limited_jobs.blocks(waiting, ease)

@@ -8,6 +8,7 @@ from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.limited_jobs import own_stalls
 from gpu_triage.judge.evidence.wording import first_few
+from gpu_triage.read.host import network_interfaces
 from gpu_triage.read.host.access import GPU_EXPORTER_DEGRADED_INFO
 from gpu_triage.read.host.services import GPU_HOST_SERVICE_RUNNING, KUBELET, SLURMD
 from gpu_triage.read.processes import threads
@@ -154,5 +155,8 @@ def saving_explains_seconds(host: HostEvidence, gpu: GpuEvidence) -> float:
         return thresholds.UNEXPLAINED_SECONDS if saving else 0.0
     # What its cgroup does not write to disks, others do.
     written = host.bytes_per_second("write", disks=not gpu.has(GPU_CGROUP_WRITTEN_BYTES_TOTAL))
-    enough = written + host.uploaded_bytes_per_second >= thresholds.SAVING_BYTES_PER_SECOND
-    return thresholds.HOST_SAVES_SECONDS if enough else 0.0
+    sent = host.rate(network_interfaces.GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL) or 0.0
+    received = host.rate(network_interfaces.GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL) or 0.0
+    if sent > thresholds.UPLOADING_RATIO * received:  # as to an object store
+        written += sent
+    return thresholds.HOST_SAVES_SECONDS if written >= thresholds.SAVING_BYTES_PER_SECOND else 0.0
