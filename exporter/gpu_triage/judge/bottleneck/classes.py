@@ -10,7 +10,7 @@ from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import AT_THAT_MOMENT, GpuEvidence, Slowdown
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.limited_jobs import LimitedJob, limited_job, own_stalls
-from gpu_triage.judge.evidence.owners import idle_for_a_reason, owners_of, ranks_of, saves, saving_explains_seconds
+from gpu_triage.judge.evidence.owners import idle_for_a_reason, is_explained, owners_of, ranks_of, saves
 from gpu_triage.judge.evidence.pcie_paths import Shortage, full_link, traffic_known
 from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.findings.table import Area
@@ -406,14 +406,10 @@ def _hung(case: Case) -> str | None:
     seconds = case.work.stopped_seconds
     if seconds < thresholds.HUNG_SECONDS or not case.gpu.held_idle:
         return None
-    host = case.host.recent
-    if case.storage is not None or seconds < saving_explains_seconds(host, case.gpu):
-        return None  # slow storage, not the job, is to blame, or the job saves a checkpoint
-    return (
-        None
-        if idle_for_a_reason(host, case.gpu)
-        else f"no work for {seconds / 60:.0f} minutes, after it was busy {case.work.pace:.0%} of the time"
-    )
+    # If storage is slow, that is to blame, and not the job.
+    if case.storage is not None or is_explained(case.host.recent, case.gpu, seconds):
+        return None
+    return f"no work for {seconds / 60:.0f} minutes, after it was busy {case.work.pace:.0%} of the time"
 
 
 def _communication(case: Case) -> str | None:
@@ -448,15 +444,12 @@ def _spins(gpu: GpuEvidence, ease: float) -> str | None:
 
 
 def _compute(case: Case) -> str | None:
-    stays = case.current == "compute"
-    share = (case.gpu.recent if stays else case.gpu).busy_share or 0.0
+    recent = case.gpu.recent.busy_share or 0.0
+    stays, resumed = case.current == "compute", case.current in _NOT_BUSY and recent >= thresholds.RESUMED_SHARE
+    share = recent if stays or resumed else case.gpu.busy_share or 0.0
     enough = thresholds.STILL_BUSY_SHARE if stays else thresholds.BUSY_SHARE
-    enough = thresholds.RESUMED_SHARE if case.soon else enough
-    resumed = case.current in _NOT_BUSY and (case.gpu.recent.busy_share or 0.0) >= thresholds.RESUMED_SHARE
-    if share < enough and not resumed:
+    if share < (thresholds.RESUMED_SHARE if case.soon else enough) and not resumed:
         return None
-    if resumed:
-        share = case.gpu.recent.busy_share or 0.0
     lesser, clock = case.host.lesser_slots.get(case.gpu), case.gpu.held_clock
     slot = f"and its slot gives {lesser.gives.text}, less than others" if lesser else ""
     work = case.video or (case.bound.text if case.bound else "")
@@ -498,7 +491,7 @@ def _unseen(case: Case) -> str:
 
 def bound_of(gpu: GpuEvidence) -> Bound | None:
     """Determine the bound; None if the GPU does not report it, as before Hopper and in MIG mode."""
-    means = {pipe: series.mean for pipe, spec in _PIPES.items() if (series := gpu.one(spec)) is not None}
+    means = {pipe: series.mean for pipe, spec in _PIPES.items() if (series := gpu.one(spec))}
     memory = gpu.one(activity.GPU_DRAM_ACTIVE_RATIO)
     if memory is None or "tensor cores" not in means:
         return None

@@ -241,12 +241,9 @@ def _peers(host: HostEvidence) -> Iterator[Finding]:
     """Yield slots that give less than others, and GPUs that do not reach each other directly."""
     for gpu, lesser in host.lesser_slots.items():
         moves = pcie_paths.traffic_text(gpu)
-        measured = (
-            f"its slot gives {lesser.gives.text}, that of GPU {ranges(lesser.in_slots_of)} {lesser.better.text}"
-            f"{moves and f'; it {moves}'}"
-        )
-        detail = f"{lesser.gives.text}, that of GPU {ranges(lesser.in_slots_of)} {lesser.better.text}"
-        yield of_gpu("pcie.below_peers", gpu, measured, value=lesser.gives.lanes, detail=detail)
+        gives = f"{lesser.gives.text}, that of GPU {ranges(lesser.in_slots_of)} {lesser.better.text}"
+        measured = f"its slot gives {gives}{moves and f'; it {moves}'}"
+        yield of_gpu("pcie.below_peers", gpu, measured, value=lesser.gives.lanes, detail=gives)
     if host.last(GPU_P2P_EXPECTED) == 0:
         return
     paths = list(_peer_paths(host))

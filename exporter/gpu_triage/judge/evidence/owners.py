@@ -160,3 +160,8 @@ def saving_explains_seconds(host: HostEvidence, gpu: GpuEvidence) -> float:
     if sent > thresholds.UPLOADING_RATIO * received:  # as to an object store
         written += sent
     return thresholds.HOST_SAVES_SECONDS if written >= thresholds.SAVING_BYTES_PER_SECOND else 0.0
+
+
+def is_explained(host: HostEvidence, gpu: GpuEvidence, seconds: float) -> bool:
+    """Whether something is known that explains why a job stopped its GPU for so long: it need not hang."""
+    return seconds < saving_explains_seconds(host, gpu) or bool(idle_for_a_reason(host, gpu))

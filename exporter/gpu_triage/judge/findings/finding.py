@@ -163,6 +163,23 @@ class Finding:
         return f"GPU at {self.pci_bus_id}" if self.pci_bus_id else HOST
 
 
+def of_host(
+    code: str,
+    measured: str,
+    value: float | None = None,
+    detail: str = "",
+    *,
+    cause_advice: Advice | None = None,
+    loss: float | None = None,
+) -> Finding:
+    detail = _INTERPRETED.sub("_", detail)[:_DETAIL_CHARACTERS]
+    return Finding(BY_CODE[code], measured, value=value, detail=detail, cause_advice=cause_advice, loss=loss)
+
+
+def of_slot(code: str, pci_bus_id: str, measured: str, value: float | None = None, detail: str = "") -> Finding:
+    return replace(of_host(code, measured, value, detail), pci_bus_id=pci_bus_id)
+
+
 def of_gpu(
     code: str,
     gpu: AboutGpu,
@@ -173,19 +190,4 @@ def of_gpu(
     detail: str = "",
     loss: float | None = None,
 ) -> Finding:
-    finding = Finding(BY_CODE[code], measured, gpu.gpu, gpu.uuid, gpu.pci_bus_id, cause_advice=cause_advice)
-    return replace(finding, value=value, detail=_printable(detail), loss=loss)
-
-
-def of_slot(code: str, pci_bus_id: str, measured: str, value: float | None = None, detail: str = "") -> Finding:
-    return Finding(BY_CODE[code], measured, pci_bus_id=pci_bus_id, value=value, detail=_printable(detail))
-
-
-def of_host(
-    code: str, measured: str, value: float | None = None, detail: str = "", cause_advice: Advice | None = None
-) -> Finding:
-    return Finding(BY_CODE[code], measured, value=value, detail=_printable(detail), cause_advice=cause_advice)
-
-
-def _printable(detail: str) -> str:
-    return _INTERPRETED.sub("_", detail)[:_DETAIL_CHARACTERS]
+    return of_host(code, measured, value, detail, cause_advice=cause_advice, loss=loss).about(gpu)
