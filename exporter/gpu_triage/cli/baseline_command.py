@@ -17,7 +17,7 @@ from gpu_triage.cli.measure import measure, sample_for
 from gpu_triage.cli.one_shot import duration_option, format_option, host_options
 from gpu_triage.documents import packaged_toml, printable
 from gpu_triage.errors import BaselineError
-from gpu_triage.judge.findings.link_advice import LINK_ADVICE, Attribute, weaker_part
+from gpu_triage.judge.conditions.links import LINK_ADVICE, Attribute, weaker_part
 from gpu_triage.judge.findings.table import BY_CODE, Severity
 from gpu_triage.judge.report.entries import life_cycle
 from gpu_triage.log import configure

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from gpu_triage.judge.conditions.host import first_of
 from gpu_triage.judge.evidence import pcie_paths, thresholds
@@ -13,8 +13,7 @@ from gpu_triage.judge.evidence.remember import Count, lately
 from gpu_triage.judge.evidence.series import many, sum_of
 from gpu_triage.judge.evidence.wording import first_few, length_of_time, ranges
 from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host
-from gpu_triage.judge.findings.link_advice import LINK_ADVICE, Attribute, weaker_part
-from gpu_triage.judge.findings.table import Advice
+from gpu_triage.judge.findings.table import Advice, advice_on
 from gpu_triage.read.gpu import nvlink, pcie
 from gpu_triage.read.gpu.fabric import FABRIC_JOINED, GPU_FABRIC_STATE
 from gpu_triage.read.gpu.presence import GPU_P2P_EXPECTED
@@ -22,6 +21,9 @@ from gpu_triage.read.gpu.topology import GPU_P2P_STATUS
 from gpu_triage.read.host.pcie_uplinks import devices_behind
 from gpu_triage.read.metrics.metric import MetricSpec
 from gpu_triage.read.xid import xid_metrics
+
+Attribute = Literal["generation", "width"]
+Part = Literal["card", "slot"]
 
 _LIMITS: Final[Mapping[Attribute, tuple[MetricSpec, MetricSpec, MetricSpec]]] = {
     "generation": (
@@ -36,6 +38,30 @@ _LIMITS: Final[Mapping[Attribute, tuple[MetricSpec, MetricSpec, MetricSpec]]] = 
     ),
 }
 """What is expected of a link, and the maximum of card and slot."""
+
+_SAME_CARD: Final = (
+    "Reseating does not help: if it is the same card as before, it is damaged, so {drain} the host and replace it; if "
+    "it is another one, record the baseline again or correct the --expect option."
+)
+_BANDWIDTH: Final = "transfers to and from the GPU have a fraction of their bandwidth."
+
+LINK_ADVICE: Final[Mapping[tuple[Attribute, Part | None], Advice]] = {
+    ("width", "card"): advice_on(f"The card offers fewer lanes than this link should have: {_BANDWIDTH}", _SAME_CARD),
+    ("width", "slot"): advice_on(
+        f"The slot offers fewer lanes than this link should have: {_BANDWIDTH}",
+        "Reseating does not help: {drain} the host, then move the card to a slot with enough lanes, change the "
+        "riser or correct how the BIOS splits the lanes.",
+    ),
+    ("generation", "card"): advice_on(
+        "The card offers a lower PCIe generation than this link should reach.", _SAME_CARD
+    ),
+    ("generation", "slot"): advice_on(
+        "The slot offers a lower PCIe generation than this link should reach.",
+        "Reseating does not help: {drain} the host, then look for a BIOS setting that limits the slot, and try "
+        "another riser or slot.",
+    ),
+}
+"""None for other causes, on which the finding itself has advice."""
 
 _NVLINK_ERRORS: Final = (((nvlink.REPLAY, nvlink.RECOVERY), "replays"), (("crc",), "crc"))
 """Types of NVLink errors that count together, and the name of their limit."""
@@ -113,6 +139,17 @@ def _cause_advice(gpu: GpuEvidence, attribute: Attribute) -> Advice | None:
     """Return advice about a card or slot that cannot provide what is expected; None if both can."""
     expected, card, slot = (gpu.last(spec) for spec in _LIMITS[attribute])
     return LINK_ADVICE.get((attribute, weaker_part(expected, card, slot)))
+
+
+def weaker_part(expected: float | None, card: float | None, slot: float | None) -> Part | None:
+    """Return which part limits a link below its `expected` capability; None if both support it, or do not report it.
+
+    >>> weaker_part(16, card=16, slot=8)
+    'slot'
+    """
+    if expected is not None and card is not None and card < expected:
+        return "card"
+    return "slot" if expected is not None and slot is not None and slot < expected else None
 
 
 def _nvlink(host: HostEvidence) -> Iterator[Finding]:

@@ -27,7 +27,7 @@ def many_replays(gpu: GpuEvidence) -> float | None:
     rate = thresholds.PCIE_BITS_PER_SECOND.get(int(gpu.last(pcie.GPU_PCIE_LINK_GENERATION) or 0), 0.0)
     bits = rate * (gpu.last(pcie.GPU_PCIE_LINK_WIDTH) or 0) * thresholds.EVENTS_WINDOW_SECONDS
     most = max(gpu.limit("pcie.replays", "count"), thresholds.PCIE_BIT_ERROR_RATE * bits)
-    return gpu.rose(pcie.GPU_PCIE_REPLAYS_TOTAL, most)
+    return many(gpu.risen(pcie.GPU_PCIE_REPLAYS_TOTAL, thresholds.EVENTS_REMEMBERED_SECONDS), most)
 
 
 _AER_SECONDS: Final = {

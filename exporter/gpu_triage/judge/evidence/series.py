@@ -127,10 +127,6 @@ class Evidence:
         rates = [rate for each in self.series(spec, **labels) if (rate := each.rate) is not None]
         return sum(rates) if rates else None
 
-    def rose(self, spec: MetricSpec, most: float, **labels: str) -> float | None:
-        """Return a counter's increase over the last `EVENTS_REMEMBERED_SECONDS` if it is `many`; else None."""
-        return many(self.risen(spec, thresholds.EVENTS_REMEMBERED_SECONDS, **labels), most)
-
     def risen(self, spec: MetricSpec, seconds: float, **labels: str) -> Amount:
         """Return a counter's increase over the last `seconds`, as far as remembered."""
         return sum_of(self.rises(spec, seconds, **labels).values())

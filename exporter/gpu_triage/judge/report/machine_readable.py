@@ -9,9 +9,9 @@ from typing import Any, Final, TypeVar, get_type_hints
 
 from gpu_triage.documents import printable
 from gpu_triage.judge.bottleneck.classes import Bottleneck, Bound
+from gpu_triage.judge.conditions.links import LINK_ADVICE
 from gpu_triage.judge.evidence.owners import GpuOwner
 from gpu_triage.judge.findings.finding import Finding, State
-from gpu_triage.judge.findings.link_advice import LINK_ADVICE
 from gpu_triage.judge.findings.settings import Change
 from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Action, Advice, Area, Check, Severity, Unit
 from gpu_triage.judge.findings.verdicts import Verdict

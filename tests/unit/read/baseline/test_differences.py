@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gpu_triage.cli.baseline_command import meaning_of
-from gpu_triage.judge.findings.link_advice import LINK_ADVICE, Attribute, Part
+from gpu_triage.judge.conditions.links import LINK_ADVICE, Attribute, Part
 from gpu_triage.judge.findings.table import BY_CODE
 from gpu_triage.read.baseline.differences import ACCEPTABLE, GPU_FIELDS, HOST_FIELDS, accepted, changes, compare, match
 from gpu_triage.read.baseline.host_facts import GpuFacts, HostFacts, LinkFacts, decode, encode, expected_p2p
