@@ -11,7 +11,7 @@ from typing import Final
 from gpu_triage.documents.saved_state import StateKind
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.bottleneck.class_history import GpuMemory
-from gpu_triage.judge.bottleneck.classes import CONFIRMED_IN_FILES, NOT_IN_A_MOMENT, in_a_moment
+from gpu_triage.judge.bottleneck.classes import NOT_IN_A_MOMENT, in_a_moment
 from gpu_triage.judge.conditions.clocks import judge_clocks
 from gpu_triage.judge.conditions.health import judge_health
 from gpu_triage.judge.conditions.host import judge_host
@@ -27,7 +27,7 @@ from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.saved import SAVED_FINDINGS, KeptFindings, SavedLives
 from gpu_triage.judge.findings.settings import DEFAULT_SETTINGS, JudgeSettings, judge_settings
 from gpu_triage.judge.findings.states import FindingStates, Life
-from gpu_triage.judge.findings.table import CHECKS
+from gpu_triage.judge.findings.table import CHECKS, Area
 from gpu_triage.judge.findings.verdicts import Verdict
 from gpu_triage.judge.report.report import JudgedHost, Report, report_of
 from gpu_triage.log import fields
@@ -100,13 +100,15 @@ class HostJudge:
         if self._subject.files:
             judged = (f for f in judged if f.check.code not in NOT_IN_A_MOMENT)
         rows = (replace(f, check=settings.checks[f.check.code]) for f in (*judged, *more))
-        named = (f if (gpu := host.silent_gpus.of(f)) is None else f.about(gpu) for f in rows)
-        found = sorted(named, key=lambda f: _ORDER[f.check.code])
+        found = [f if (gpu := host.silent_gpus.of(f)) is None else f.about(gpu) for f in rows]
         present, ended = self.states.judge(
             found, partial(observable, host), host.at.monotonic, partial(last_reset, host), host.known_gpus
         )
         if self._subject.files:
-            present = tuple(map(_confirmed_in_files, present))
+            # When they were written, the driver did not respond, or GPUs were missing. Other findings need time to be
+            # confirmed, and files only show snapshots.
+            sure = ((life, life.finding.check.area is Area.DRIVER) for life in present)
+            present = tuple(replace(life, state=State.CONFIRMED) if is_sure else life for life, is_sure in sure)
         completed = self._completed(present, host)
         over = tuple(self._with_life(life, host.at) for life in ended)
         report = report_of(self._subject, host, bottlenecks, memories, completed, ended=over, error=error)
@@ -215,11 +217,6 @@ class DaemonJudge:
     def interrupt(self) -> None:
         """Record that a judgment failed: no time is counted until the next."""
         self._judge.interrupt()
-
-
-def _confirmed_in_files(life: Life) -> Life:
-    confirmed = life.finding.check.area in CONFIRMED_IN_FILES
-    return replace(life, state=State.CONFIRMED) if confirmed else life
 
 
 def published(report: Report) -> Iterator[Sample]:

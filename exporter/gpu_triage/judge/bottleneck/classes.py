@@ -13,7 +13,6 @@ from gpu_triage.judge.evidence.limited_jobs import LimitedJob, limited_job, own_
 from gpu_triage.judge.evidence.owners import idle_for_a_reason, is_explained, owners_of, ranks_of, saves
 from gpu_triage.judge.evidence.pcie_paths import Shortage, full_link, traffic_known
 from gpu_triage.judge.evidence.wording import ranges
-from gpu_triage.judge.findings.table import Area
 from gpu_triage.read.exporter.judgment import GPU_COMPUTE_BOUND
 from gpu_triage.read.gpu import activity
 from gpu_triage.read.gpu.ecc import GPU_MEMORY_UNREPAIRABLE, GPU_ROW_REMAP_FAILURE
@@ -133,12 +132,6 @@ _SHOWN_BY_SNAPSHOTS: Final = frozenset({"sick", "thermal", "power_brake", "pcie_
 
 NOT_IN_A_MOMENT: Final = frozenset({"work.low_power", "work.held_idle", "work.hung", "clock.straggler"})
 """Findings based on what a GPU did over some time, so snapshots cannot show them."""
-
-CONFIRMED_IN_FILES: Final = frozenset({Area.DRIVER})
-"""Areas of findings that files confirm: the driver did not respond, or GPUs were missing, when they were written.
-
-In other areas, findings that need time to be confirmed stay pending: files only show snapshots.
-"""
 
 USE_UNKNOWN: Final = "processes not in these files"
 """Shown as unseen if the files contain neither the GPU's processes nor its utilization."""

@@ -163,13 +163,16 @@ def _xids(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
         if not xids:
             continue
         damaged = host.driver_error is not None or _is_damaged(gpu) or bottlenecks[gpu].name == "hung"
-        of_programs = _xids_of_programs(gpu)
+        checks = {last: xid_check(last.labels["xid"], last.labels["fatal"]) for last in xids}
+        recent = [_recent_count(gpu, last) for last, check in checks.items() if check.alert == _OF_PROGRAMS]
+        # Until all is observed, it is the kernel log's count for a single code.
+        of_programs = sum(recent) if gpu.memory.seconds >= thresholds.XID_RECENT_SECONDS else max(recent, default=0.0)
         for last in xids:
             xid, fatal = last.labels["xid"], last.labels["fatal"]
             if _is_reported_elsewhere(xid, gpu, host):
                 continue
             count = gpu.last(xid_metrics.GPU_XID_ERRORS_TOTAL, xid=xid, fatal=fatal) or 1
-            harmless = xid == str(SLOW_GSP) and _recent_count(gpu, last, count) < SLOW_GSP_TIMES
+            harmless = xid == str(SLOW_GSP) and _recent_count(gpu, last) < SLOW_GSP_TIMES
             code, one = _xid(last, count, host, damaged=damaged, reset=last.last < gpu.reset_at, harmless=harmless)
             if code and not _are_few(code, of_programs, host):
                 found[code, gpu].append(one)
@@ -199,34 +202,19 @@ def _is_reported_elsewhere(xid: str, gpu: GpuEvidence, host: HostEvidence) -> bo
     return xid == _RECOVERY and host.ended is None and gpu.last(modes.GPU_RECOVERY_ACTION) is not None
 
 
-def _recent_count(gpu: GpuEvidence, last: Series, count: float) -> float:
-    """Return how many Xids of one code came in the last minutes, at most; `count` in all."""
+def _recent_count(gpu: GpuEvidence, last: Series) -> float:
+    """Return how many Xids of one sort came in the last minutes, at most."""
     seconds = thresholds.XID_RECENT_SECONDS
     if gpu.age_seconds(last.last) > seconds:
-        return 0
-    known = gpu.memory.seconds >= seconds
-    return gpu.risen(xid_metrics.GPU_XID_ERRORS_TOTAL, seconds, **last.labels).amount if known else count
+        return 0.0
+    if gpu.memory.seconds >= seconds:
+        return gpu.risen(xid_metrics.GPU_XID_ERRORS_TOTAL, seconds, **last.labels).amount
+    return gpu.last(xid_metrics.GPU_XID_ERRORS_TOTAL, **last.labels) or 1
 
 
 def _are_few(code: str, count: float, host: HostEvidence) -> bool:
     """Whether these Xids concern only the programs that caused them; in files, all count."""
     return host.ended is None and BY_CODE[code].alert == _OF_PROGRAMS and count <= host.limit(code, "count")
-
-
-def _xids_of_programs(gpu: GpuEvidence) -> float:
-    """Return the recent Xids caused by programs; until all is observed, the kernel log's count for a single code."""
-    seconds = thresholds.XID_RECENT_SECONDS
-    recent = [
-        each.labels
-        for each in gpu.series(xid_metrics.GPU_XID_LAST_TIMESTAMP_SECONDS)
-        if gpu.age_seconds(each.last) <= seconds
-        and xid_check(each.labels["xid"], each.labels["fatal"]).alert == _OF_PROGRAMS
-    ]
-    if gpu.memory.seconds >= seconds:
-        count = sum(gpu.risen(xid_metrics.GPU_XID_ERRORS_TOTAL, seconds, **labels).amount for labels in recent)
-    else:
-        count = max((gpu.last(xid_metrics.GPU_XID_ERRORS_TOTAL, **labels) or 1 for labels in recent), default=0)
-    return count
 
 
 def _is_damaged(gpu: GpuEvidence) -> bool:
