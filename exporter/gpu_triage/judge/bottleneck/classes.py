@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import AT_THAT_MOMENT, GpuEvidence, Slowdown
 from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.evidence.limited_jobs import LimitedJob, limited_job, own_stalls
+from gpu_triage.judge.evidence.limited_jobs import LimitedJob, full_thread, limited_job, stalls, waits_for_storage
 from gpu_triage.judge.evidence.owners import idle_for_a_reason, is_explained, owners_of, ranks_of, saves
 from gpu_triage.judge.evidence.pcie_paths import Shortage, full_link, traffic_known
 from gpu_triage.judge.evidence.wording import ranges
@@ -19,6 +19,7 @@ from gpu_triage.read.gpu.ecc import GPU_MEMORY_UNREPAIRABLE, GPU_ROW_REMAP_FAILU
 from gpu_triage.read.gpu.mig import GPU_MIG_SM_ACTIVE_RATIO
 from gpu_triage.read.gpu.modes import DRAIN_AND_RESET
 from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL
+from gpu_triage.read.metrics.contract import known
 from gpu_triage.read.processes.on_gpu import GPU_NUMA_MISMATCHED_PROCESSES, GPU_PROCESS_INFO
 from gpu_triage.read.processes.vitals import GPU_PROCESS_START_TIMESTAMP_SECONDS
 
@@ -252,9 +253,15 @@ class Case:
     @cached_property
     def stalls(self) -> Mapping[str, str]:
         """What its own job stalls for, by class; full CPUs count if it works at all, else it may not have begun."""
-        stalls = own_stalls(self.gpu.recent, self.limits, self.ease)
+        gpu, ease = self.gpu.recent, self.ease
         began = self.work.worked_recently or (self.gpu.busy_share or 0.0) >= thresholds.WORKING_SHARE
-        return stalls if began else {name: because for name, because in stalls.items() if name != "cpu"}
+        limited = {name: limit and limit.because for name, limit in self.limits.items()}
+        found = {
+            "memory": limited["memory"] or stalls(gpu, "memory", ease("memory")),
+            "storage": waits_for_storage(gpu, ease("storage")) or stalls(gpu, "storage", ease("storage")),
+            "cpu": (limited["cpu"] or full_thread(gpu, ease("cpu"))) if began else None,
+        }
+        return known(found)
 
     @cached_property
     def talks(self) -> bool:

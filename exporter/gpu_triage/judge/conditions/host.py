@@ -192,18 +192,18 @@ def first_of(said: Sequence[str]) -> str:
 
 def _network(host: HostEvidence) -> Iterator[Finding]:
     """Yield one finding per kind of trouble, naming the affected ports and interfaces."""
-    recently, times = lately(host), "{port} {count:.0f} times"
     lost = _lost_links(host, infiniband.GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL, "network.port_flapping")
-    yield from _of_ports("network.port_flapping", lost, "link lost in the last hour: {ports}", times, value=max)
-    errors = _rose(host, infiniband.GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL, "network.port_errors")
-    words = "{port} {count:.0f} link errors"
-    yield from _of_ports("network.port_errors", errors, "{ports} " + recently, words, value=max)
-    timeouts = _rose(host, infiniband.GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL, "network.timeouts")
-    words = "requests not acknowledged: {ports} " + recently
-    yield from _of_ports("network.timeouts", timeouts, words, "{port} {count:.0f}", value=max)
-    bad = _rose(host, network_interfaces.GPU_HOST_NETWORK_ERRORS_TOTAL, "network.interface_errors")
-    words = "bad packets: {ports} " + recently
-    yield from _of_ports("network.interface_errors", bad, words, "{port} {count:.0f}", value=max)
+    each, words = "{port} {count:.0f}", "link lost in the last hour: {ports}"
+    yield from _of_ports("network.port_flapping", lost, words, f"{each} times", value=max)
+    for code, spec, words, said in (
+        ("network.port_errors", infiniband.GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL, "{ports}", f"{each} link errors"),
+        ("network.timeouts", infiniband.GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL, "requests not acknowledged: {ports}", each),
+        ("network.interface_errors", network_interfaces.GPU_HOST_NETWORK_ERRORS_TOTAL, "bad packets: {ports}", each),
+    ):
+        by = (name for name in spec.labels if name != "direction")
+        rises = host.rises(spec, thresholds.EVENTS_REMEMBERED_SECONDS, *by)
+        rose = known({port: many(rise, host.limit(code, "count")) for port, rise in rises.items()})
+        yield from _of_ports(code, rose, f"{words} {lately(host)}", said, value=max)
     ratios = host.series(infiniband.GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO)
     slow, words = {each.name: each.last for each in ratios if each.high < 1}, "{ports} of the rate that it should have"
     yield from _of_ports("network.port_slow", slow, words, "{port} at {count:.0%}", value=min)
@@ -238,13 +238,6 @@ def _lost_links(host: HostEvidence, spec: MetricSpec, code: str) -> dict[str, fl
     """Return how often each port or interface lost its link in the last hour, of those above the finding's limit."""
     rises = host.rises(spec, thresholds.PORT_DOWNS_SECONDS, *spec.labels)
     return {name: rise.amount for name, rise in rises.items() if rise.amount > host.limit(code, "downs")}
-
-
-def _rose(host: HostEvidence, spec: MetricSpec, code: str) -> dict[str, float]:
-    """Return how much a counter rose lately by port, or interface, of those above the finding's limit."""
-    by = [name for name in spec.labels if name != "direction"]
-    rises = host.rises(spec, thresholds.EVENTS_REMEMBERED_SECONDS, *by)
-    return known({port: many(rise, host.limit(code, "count")) for port, rise in rises.items()})
 
 
 def _degraded(host: HostEvidence) -> Iterator[Finding]:

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from gpu_triage.driver.kernel.procfs import PAGE_CACHE, storage_behind
@@ -126,26 +126,12 @@ def full_thread(gpu: GpuEvidence, ease: float = 1.0) -> str | None:
     return f"thread {busiest.labels['thread']} of process {busiest.labels['pid']} fills one CPU"
 
 
-def own_stalls(
-    gpu: GpuEvidence, limits: Mapping[str, LimitedJob | None], ease: Callable[[str], float]
-) -> dict[str, str]:
-    """Describe what the job's threads and cgroup prove that it stalls for, by class, whatever else the host does."""
-    limited = {name: limit.because for name, limit in limits.items() if limit is not None}
-    memory, io = (gpu.limit(f"{name}.starved", "pressure") * ease(name) for name in ("memory", "storage"))
-    found = {
-        "memory": limited.get("memory") or _stalled(gpu, "memory", memory),
-        "storage": waits_for_storage(gpu, ease("storage")) or _stalled(gpu, "io", io),
-        "cpu": limited.get("cpu") or full_thread(gpu, ease("cpu")),
-    }
-    return {name: because for name, because in found.items() if because is not None}
-
-
-def _stalled(gpu: GpuEvidence, resource: str, least: float) -> str | None:
-    """Describe how long tasks of the job stalled for a resource; None for less than `least`, or if not known."""
-    share = pressure(gpu, resource)
-    if share is None or share < least:
+def stalls(gpu: GpuEvidence, resource: str, ease: float = 1.0) -> str | None:
+    """Describe how long tasks of the job stalled for ``memory`` or ``storage``; None if hardly, or if not known."""
+    share = pressure(gpu, "io" if resource == "storage" else resource)
+    if share is None or share < gpu.limit(f"{resource}.starved", "pressure") * ease:
         return None
-    return f"tasks of the job stalled for {'I/O' if resource == 'io' else resource} {share:.0%} of the time"
+    return f"tasks of the job stalled for {'I/O' if resource == 'storage' else resource} {share:.0%} of the time"
 
 
 def waits_for_storage(gpu: GpuEvidence, ease: float = 1.0) -> str | None:

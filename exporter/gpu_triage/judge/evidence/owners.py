@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.evidence.limited_jobs import own_stalls
+from gpu_triage.judge.evidence.limited_jobs import stalls, waits_for_storage
 from gpu_triage.judge.evidence.wording import first_few
 from gpu_triage.read.host import network_interfaces
 from gpu_triage.read.host.access import GPU_EXPORTER_DEGRADED_INFO
@@ -145,7 +145,7 @@ def saves(host: HostEvidence, gpu: GpuEvidence) -> bool | None:
     if not processes:
         return None
     writes = host.mostly_writes() and host.bytes_per_second("write") >= thresholds.SAVING_BYTES_PER_SECOND
-    return writes and any("storage" in own_stalls(rank, {}, lambda _name: 1.0) for rank in ranks)
+    return writes and any(waits_for_storage(rank) or stalls(rank, "storage") for rank in ranks)
 
 
 def saving_explains_seconds(host: HostEvidence, gpu: GpuEvidence) -> float:

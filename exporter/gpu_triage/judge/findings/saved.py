@@ -24,12 +24,6 @@ _TOLERANCE_SECONDS: Final = 1.0
 
 _MOST_PARTS: Final = thresholds.WINDOW_PARTS + 2
 _PART_DIGITS: Final = 1  # a tenth of a second, so that the file stays small
-_AS_THEY_ARE: Final = (
-    *("began_at", "lasted_seconds", "seen_at", "held_at", "holds", "quiet_seconds", "unseen_seconds", "gap_seconds"),
-    *("lost_seconds", "outgrown_at", "outgrown_value"),
-)
-"""Fields of a life that are saved unchanged."""
-
 _Seconds = Annotated[float, Range(0, 1e10)]
 
 
@@ -118,6 +112,12 @@ class _Entry:
     detail: Annotated[str, AtMost(_MOST_CHARACTERS)] = ""
     outgrown_at: Time = 0.0
     outgrown_value: Annotated[float, Range(-1e300, 1e300)] | None = None
+
+
+_AS_THEY_ARE: Final = tuple(
+    name for name in Life.__annotations__ if name in _Entry.__annotations__ and name not in {"state", "parts", "end"}
+)
+"""Fields of a life that are saved unchanged."""
 
 
 def _document(memory: SavedLives) -> dict[str, Any]:
