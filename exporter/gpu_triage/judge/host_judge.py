@@ -8,7 +8,6 @@ from functools import partial
 from itertools import chain
 from typing import Final
 
-from gpu_triage.documents.saved_state import StateKind
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.bottleneck.class_history import GpuMemory
 from gpu_triage.judge.bottleneck.classes import NOT_IN_A_MOMENT, in_a_moment
@@ -24,7 +23,7 @@ from gpu_triage.judge.evidence.observed import last_reset, observable
 from gpu_triage.judge.evidence.remember import remember
 from gpu_triage.judge.findings.accepted import compared, in_force, outgrown_text, valid
 from gpu_triage.judge.findings.finding import Finding, State
-from gpu_triage.judge.findings.saved import SAVED_FINDINGS, KeptFindings, SavedLives
+from gpu_triage.judge.findings.saved import SAVED_FINDINGS, KeptFindings
 from gpu_triage.judge.findings.settings import DEFAULT_SETTINGS, JudgeSettings, judge_settings
 from gpu_triage.judge.findings.states import FindingStates, Life
 from gpu_triage.judge.findings.table import CHECKS, Area
@@ -79,7 +78,7 @@ class HostJudge:
     def judge(self, host: HostEvidence, error: str | None = None, more: Iterable[Finding] = ()) -> Judgment:
         """Judge the evidence, with the driver's `error` if it lacks that, and `more` findings from other sources."""
         settings = self.settings
-        self.states.apply(settings.checks)
+        self.states.checks = settings.checks
         host = replace(host, settings=settings)
         memories = {
             gpu: self._gpus.get(gpu.key) or GpuMemory(self._absent_seconds.pop(gpu.key, None)) for gpu in host.gpus
@@ -186,11 +185,7 @@ class DaemonJudge:
         self._history = MetricHistory(seconds)
         self._judge = HostJudge(self.subject, seconds)
         self._kept = KeptFindings(self._judge.states, self._history.memory.widest)
-
-    @property
-    def saved(self) -> tuple[StateKind[SavedLives], KeptFindings]:
-        """The states of the findings, and the kind of file that stores them."""
-        return SAVED_FINDINGS, self._kept
+        self.saved = SAVED_FINDINGS, self._kept  # what is saved of it, and the kind of file for that
 
     def judge(self, store: OutcomeStore, now: Moment) -> Iterator[Sample]:
         """Judge what is currently published, and return the samples to add to it."""

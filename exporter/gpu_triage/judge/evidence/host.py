@@ -238,8 +238,7 @@ class HostEvidence(Evidence):
     @cached_property
     def missing_lanes(self) -> Mapping[GpuEvidence, MissingLanes]:
         """The GPUs that respond with links that lack lanes."""
-        links = {gpu: missing_lanes(gpu, self.gpus) for gpu in self.answering}
-        return {gpu: missing for gpu, missing in links.items() if missing is not None}
+        return known({gpu: missing_lanes(gpu, self.gpus) for gpu in self.answering})
 
     @cached_property
     def lesser_slots(self) -> Mapping[GpuEvidence, LesserSlot]:
@@ -260,9 +259,8 @@ class HostEvidence(Evidence):
     def limited_clocks(self) -> Mapping[GpuEvidence, LimitedClock]:
         """The GPUs with a clock that is held down, by themselves or below their peers: for class and finding alike."""
         drop = self.limit("clock.straggler", "drop")
-        own = ((gpu, gpu.limited_clock) for gpu in self.answering)
         lower = dict(each for peers in self.busy_models for each in set_lower(peers, drop))
-        return {**lower, **{gpu: limited for gpu, limited in own if limited is not None}}
+        return {**lower, **known({gpu: gpu.limited_clock for gpu in self.answering})}
 
     @cached_property
     def short_uplinks(self) -> tuple[ShortUplink, ...]:

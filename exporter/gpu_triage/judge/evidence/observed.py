@@ -47,7 +47,7 @@ def observable(host: HostEvidence, finding: Finding) -> bool:
     if gpu is None:
         # If none is missing, it was removed, or given to a virtual machine.
         return host.driver_error is None and host.has(presence.GPU_DEVICES, source="nvml") and host.missing_gpus <= 0
-    return _of_gpu(gpu, finding) and (code != "clock.straggler" or _has_busy_peers(host, gpu))
+    return _of_gpu(gpu, finding) and (code != "clock.straggler" or any(gpu in peers for peers in host.busy_models))
 
 
 def last_reset(host: HostEvidence, finding: Finding) -> float | None:
@@ -74,12 +74,6 @@ def _of_gpu(gpu: GpuEvidence, finding: Finding) -> bool:
     if code == "pcie.generation_low":
         return gpu.works_awake and not gpu.recent.loaded  # under load, another finding covers it
     return not finding.check.under_load or (gpu.under_load and gpu.recent.under_load)
-
-
-def _has_busy_peers(host: HostEvidence, gpu: GpuEvidence) -> bool:
-    """Whether its clock can be compared: it and enough other GPUs of its model are busy."""
-    peers = sum(each.busy and each.name == gpu.name for each in host.answering)
-    return gpu.busy and peers >= host.limit("clock.straggler", "peers")
 
 
 def _of_host(host: HostEvidence, code: str) -> bool:

@@ -43,17 +43,15 @@ class KeptFindings:
         self._widest = widest
         self._boot = ""
         self._loaded: SavedLives | None = None
-        self._known: dict[tuple[str, str], State] = {}
-        self._known_links: tuple[WidestLink, ...] = ()
+        self._known: tuple[dict[tuple[str, str], State], tuple[WidestLink, ...]] = ({}, ())
         self._marked_at = 0.0
 
     def note(self, now: float) -> None:
         """Record that the states were judged at a monotonic second."""
-        known = {life.key: life.state for life in self._states.lives}
-        if known != self._known or (known and now - self._marked_at >= SAVE_SECONDS):
+        states = {life.key: life.state for life in self._states.lives}
+        known = states, self._widest.all
+        if known != self._known or (states and now - self._marked_at >= SAVE_SECONDS):
             self._known, self._marked_at, self.changed = known, now, True
-        if self._widest.all != self._known_links:
-            self._known_links, self.changed = self._widest.all, True
 
     @property
     def memory(self) -> SavedLives:
