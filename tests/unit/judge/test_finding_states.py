@@ -264,13 +264,6 @@ def test_what_a_job_loses_now_and_then_does_not_add_up() -> None:
     assert CONFIRMED not in played(CHECK, 0.2, 0.3, loss=0.5)
 
 
-def test_a_gpu_with_another_index_has_the_same_incident() -> None:
-    course = confirmed()
-    assert course.look(replace(HOT, gpu="5"), after=5) is CONFIRMED
-    (life,) = course.states.lives
-    assert (life.finding.gpu, life.began_at) == ("5", 1000.0)
-
-
 def test_two_gpus_one_slot_and_the_host_have_lives_of_their_own() -> None:
     findings = (HOT, replace(HOT, uuid="GPU-b"), replace(HOT, gpu=None, uuid=""), Finding(CHECK, "", pci_bus_id="0:1"))
     states = FindingStates()

@@ -162,9 +162,9 @@ def test_errors_that_memory_controllers_count_now_are_found(severity: str, code:
 
 
 def test_the_memory_module_with_the_errors_is_named() -> None:
-    dimm, errors = host_memory.GPU_HOST_EDAC_DIMM_ERRORS_TOTAL, host_memory.GPU_HOST_EDAC_ERRORS_TOTAL
-    of = ("uncorrected",)
-    rounds = ((at, [errors.sample(at, "mc0", *of), dimm.sample(at, "mc0", "dimm0", "DIMM_A1", *of)]) for at in (1, 3))
+    errors = host_memory.GPU_HOST_EDAC_ERRORS_TOTAL, ("mc0", "uncorrected")
+    modules = host_memory.GPU_HOST_EDAC_DIMM_ERRORS_TOTAL, ("mc0", "dimm0", "DIMM_A1", "uncorrected")
+    rounds = ((at, [spec.sample(at, *labels) for spec, labels in (errors, modules)]) for at in (1.0, 3.0))
     (found,) = judge_kernel(evidence_of(*rounds, wall=WALL))
     assert found.detail == "memory controller mc0, DIMM_A1"
 

@@ -1,7 +1,7 @@
 """What differs from a baseline, the words for it, and what becomes of a baseline when fields are accepted."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -103,8 +103,7 @@ def test_a_slower_link_is_explained(then: LinkFacts, now: LinkFacts, share: str,
     meaning = meaning_of(change)
     assert f" {share} " in meaning
     attribute: Attribute = "width" if change.field == "pcie_width" else "generation"
-    parts: tuple[Part | None, ...] = ("card", "slot", None)
-    for part in parts:
+    for part in (*get_args(Part), None):
         advice = LINK_ADVICE.get((attribute, part), BY_CODE[f"pcie.{attribute}"].advice)
         assert meaning.endswith(advice.anywhere) is (part == changed and share == "1/2")
         assert (f"The {part} offers" in meaning) is (part is not None and part == changed)
