@@ -89,13 +89,8 @@ class HostJudge:
         if self._subject.files:
             bottlenecks = {gpu: in_a_moment(bottleneck, gpu) for gpu, bottleneck in bottlenecks.items()}
         remember(host, self._longest_gap_seconds)
-        judged: Iterable[Finding] = chain(
-            judge_health(host, bottlenecks),
-            judge_clocks(host),
-            judge_links(host),
-            judge_host(host),
-            judge_work(host, bottlenecks),
-        )
+        others = (judge(host) for judge in (judge_clocks, judge_links, judge_host))
+        judged: Iterable[Finding] = chain(judge_health(host, bottlenecks), *others, judge_work(host, bottlenecks))
         if self._subject.files:
             judged = (f for f in judged if f.check.code not in NOT_IN_A_MOMENT)
         rows = (replace(f, check=settings.checks[f.check.code]) for f in (*judged, *more))

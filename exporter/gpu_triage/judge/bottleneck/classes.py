@@ -307,13 +307,9 @@ def bottleneck_of(case: Case) -> Bottleneck:
     if case.host.released:
         return Bottleneck("idle", "released on request", "what it does: the exporter holds no GPU")
     name, because = next((name, because) for name, because in _classes(case) if because is not None)
-    return Bottleneck(
-        name,
-        because,
-        _unseen(case) if name == "unattributed" else "",
-        case.limits.get(name) if case.waiting else None,
-        case.bound if name == "compute" else None,
-    )
+    unseen = _unseen(case) if name == "unattributed" else ""
+    limit = case.limits.get(name) if case.waiting else None
+    return Bottleneck(name, because, unseen, limit, case.bound if name == "compute" else None)
 
 
 def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
@@ -343,7 +339,7 @@ def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
         full_cpus = host.scarce_cpu_of(gpu.recent, ease("cpu"), single=not case.work.paused)
         yield "cpu", limit.because if limit else full_cpus
         full = host.scarce_network(ease("network"), receiving=case.work.paused)
-        yield "network", full or host.broken_network(ease("network"))
+        yield "network", full or "; ".join(host.network_losses(ease("network"))) or None
         remote = gpu.last(GPU_NUMA_MISMATCHED_PROCESSES) or 0
         yield "numa", f"{remote:.0f} of its processes on the wrong NUMA node" if remote else None
     yield "pcie_link", _narrow(case)

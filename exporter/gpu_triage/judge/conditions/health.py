@@ -187,11 +187,8 @@ def _xids(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
         measured = first_of([one.measured for one in sorted(each, key=lambda one: (not one.is_critical, -one.last))])
         number = sum(one.number for one in each)
         detail = first_few(sorted({one.name for one in each}), 3) if code in _OF_SEVERAL_XIDS else ""
-        yield (
-            of_slot(code, about, measured, number, detail)
-            if isinstance(about, str)
-            else of_gpu(code, about, measured, value=number, detail=detail)
-        )
+        finding = of_host(code, measured, number, detail)
+        yield replace(finding, pci_bus_id=about) if isinstance(about, str) else finding.about(about)
 
 
 def _is_reported_elsewhere(xid: str, gpu: GpuEvidence, host: HostEvidence) -> bool:

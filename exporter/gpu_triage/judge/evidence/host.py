@@ -400,11 +400,8 @@ class HostEvidence(Evidence):
         ]
         return "; ".join(near) or None
 
-    def broken_network(self, ease: float = 1.0) -> str | None:
-        """Return which ports lose their link, RDMA requests or packets, or how much TCP loses: their users wait."""
-        return "; ".join(self._network_losses(ease)) or None
-
-    def _network_losses(self, ease: float) -> Iterator[str]:
+    def network_losses(self, ease: float = 1.0) -> Iterator[str]:
+        """Yield which ports lose their link, RDMA requests or packets, and how much TCP loses: their users wait."""
         for each in self.series(infiniband.GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL):
             if each.increase >= 1:
                 yield f"{each.name} went down" + (f" {each.increase:.0f} times" if each.increase > 1 else "")

@@ -96,8 +96,7 @@ def _kind(gpu: GpuEvidence, lanes: float, siblings: tuple[GpuEvidence, ...]) -> 
         return Shortage.LOST
     if any(gpu.name and other.name == gpu.name and _widest(other) > lanes for other in siblings):
         return Shortage.LOST
-    theirs = [_widest(other) for other in siblings]
-    shared = theirs and max(theirs) == lanes
+    shared = max(map(_widest, siblings), default=0.0) == lanes
     return Shortage.BUILT if shared and lanes >= BUILT_LANES else Shortage.FROM_BOOT
 
 

@@ -176,15 +176,8 @@ def _entry(life: Life) -> dict[str, Any]:
 
 
 def _life(entry: _Entry) -> Life:
-    finding = Finding(
-        BY_CODE[entry.code],
-        entry.measured,
-        entry.gpu,
-        entry.uuid,
-        pci_bus_id=entry.pci_bus_id,
-        value=entry.value,
-        detail=entry.detail,
-    )
+    gpu = (entry.gpu, entry.uuid, entry.pci_bus_id)
+    finding = Finding(BY_CODE[entry.code], entry.measured, *gpu, value=entry.value, detail=entry.detail)
     unchanged = {name: getattr(entry, name) for name in _AS_THEY_ARE}
     end = None if entry.end is None else EndReason(entry.end)
     return Life(finding, State(entry.state), **unchanged, end=end, parts=_parts(entry))
