@@ -156,9 +156,8 @@ def _memory_errors(host: HostEvidence) -> Iterator[Finding]:
     now = [each for each in host.series(GPU_HOST_EDAC_ERRORS_TOTAL, severity="corrected") if each.increase > 0]
     if now:
         count, of = sum(each.increase for each in now), ", ".join(each.labels["controller"] for each in now)
-        yield of_host(
-            "host.memory_errors", f"{count:.0f} corrected memory errors just now, of memory controller {of}", count
-        )
+        measured = f"{count:.0f} corrected memory errors just now, of memory controller {of}"
+        yield of_host("host.memory_errors", measured, count)
     a_day, where = _errors(host, "corrected", DAY_SECONDS)
     if a_day.amount > host.limit("host.memory_errors_rising", "a_day"):
         measured = f"{a_day.amount:.0f} corrected memory errors in {length_of_time(a_day.seconds)}, of {where}"

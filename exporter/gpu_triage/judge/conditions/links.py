@@ -236,9 +236,8 @@ def _switches(host: HostEvidence) -> Iterator[Finding]:
         times = "" if count == 1 else f", {count:.0f} times since the kernel log begins"
         word = "fatal" if fatal else "nonfatal"
         sxid, switch = f"SXid {last.labels['sxid']}", last.labels["pci_bus_id"]
-        found["nvswitch.sxid_fatal" if fatal else "nvswitch.sxid"][f"{sxid} of switch {switch}"] = (
-            f"{sxid} ({word}) of the switch at {switch}, last {host.when(last.last)}{times}"
-        )
+        said = f"{sxid} ({word}) of the switch at {switch}, last {host.when(last.last)}{times}"
+        found["nvswitch.sxid_fatal" if fatal else "nvswitch.sxid"][f"{sxid} of switch {switch}"] = said
     for code, seen in found.items():
         yield of_host(code, first_of([*seen.values()]), len(seen), first_few(sorted(seen), 3))
 

@@ -257,10 +257,9 @@ def _killed(host: HostEvidence) -> Iterator[Finding]:
     """Yield jobs with processes OOM-killed at their own memory limit, from cgroup counters; each cgroup once."""
     killed = {name: count for gpu in host.answering for name, count in killed_at_limit(gpu)}
     if killed:
-        measured = ", ".join(f"{count:.0f} process{'es' if count > 1 else ''} of {n}" for n, count in killed.items())
-        yield of_host(
-            "memory.limited", f"killed at the job's own memory limit: {measured}", detail=first_few([*killed], 3)
-        )
+        counts = ", ".join(f"{count:.0f} process{'es' if count > 1 else ''} of {n}" for n, count in killed.items())
+        measured = f"killed at the job's own memory limit: {counts}"
+        yield of_host("memory.limited", measured, detail=first_few([*killed], 3))
 
 
 def _counted(gpus: Collection[GpuEvidence]) -> str:
@@ -301,9 +300,7 @@ def _allocated_idle(gpu: GpuEvidence) -> Iterator[Finding]:
 def _locality(gpu: GpuEvidence) -> Iterator[Finding]:
     if gpu.last(on_gpu.GPU_NUMA_MISMATCHED_PROCESSES):
         remote = [each.labels for each in gpu.series(on_gpu.GPU_PROCESS_NUMA_LOCAL) if each.last == 0]
-        names = ", ".join(
-            f"{labels['process'] or 'process'} ({labels['pid']}){_distance(gpu, labels)}" for labels in remote
-        )
+        names = ", ".join(f"{each['process'] or 'process'} ({each['pid']}){_distance(gpu, each)}" for each in remote)
         measured = f"GPU on node {gpu.node}, on far nodes: {names or 'a process'}"
         count = gpu.last(on_gpu.GPU_NUMA_MISMATCHED_PROCESSES)
         yield of_gpu("numa.mismatch", gpu, measured, value=count, detail=names)

@@ -512,13 +512,9 @@ class GpuEvidence(Evidence):
     def held_idle(self) -> bool:
         """Whether a job holds memory on it while it is idle: hung, if it was busy before."""
         share, drawn = self.busy_share, self.power_share
-        return (
-            self.occupied
-            and self.holds_memory
-            and share is not None
-            and share < thresholds.HUNG_BUSY_SHARE
-            and (drawn is None or drawn < thresholds.HUNG_POWER_SHARE)
-        )
+        if not self.occupied or not self.holds_memory or share is None or share >= thresholds.HUNG_BUSY_SHARE:
+            return False
+        return drawn is None or drawn < thresholds.HUNG_POWER_SHARE
 
     @cached_property
     def contained_error(self) -> bool:

@@ -134,9 +134,7 @@ def saves(host: HostEvidence, gpu: GpuEvidence) -> bool | None:
     processes: dict[frozenset[str], float] = {}  # by PIDs: a process on several GPUs counts once
     cgroups: dict[str, float] = {}
     for rank in ranks:
-        rates = [
-            rate for each in rank.series(threads.GPU_PROCESSES_WRITTEN_BYTES_TOTAL) if (rate := each.rate) is not None
-        ]
+        rates = [each.rate for each in rank.series(threads.GPU_PROCESSES_WRITTEN_BYTES_TOTAL) if each.rate is not None]
         if rates:
             processes[frozenset(labels["pid"] for labels in rank.labels_of(GPU_PROCESS_INFO))] = max(rates)
         cgroups |= {each.labels["cgroup"]: each.rate or 0.0 for each in rank.series(GPU_CGROUP_WRITTEN_BYTES_TOTAL)}
