@@ -273,12 +273,13 @@ def test_two_gpus_one_slot_and_the_host_have_lives_of_their_own() -> None:
 
 
 def test_of_several_with_one_key_the_first_counts_and_what_was_measured_last_is_told() -> None:
-    course, hotter = Course(), replace(HOT, measured="hotter", value=0.9)
-    course.look(HOT, hotter)
+    course, hotter = Course(), replace(HOT, measured="hotter", value=0.9, detail="91 °C")
+    course.look(replace(HOT, detail="87 °C"), hotter)
     assert course.life.finding.value == 0.5
     course.look(hotter, after=5)
     course.look(after=5, blind=True)
-    assert (course.life.finding.value, course.life.finding.measured) == (0.9, "hotter")
+    found = course.life.finding
+    assert (found.value, found.measured, found.detail) == (0.9, "hotter", "91 °C")
 
 
 def test_a_judgment_that_fails_half_way_notes_nothing() -> None:

@@ -135,7 +135,6 @@ def test_any_text_is_a_value_or_refused_on_one_line(unit: Unit, text: str) -> No
 
 
 GPU: Final = ("0", "GPU-0")
-OPTIONS: Final = all_options(())
 
 
 class Judging:
@@ -221,23 +220,17 @@ class Source:
         """The changes in force after another content was read at second 200."""
         self.path.write_text(content)
         self.wall = 200.0
-        assert self.judge.reload(OPTIONS) is self.judge.settings_health
+        assert self.judge.reload(all_options(())) is self.judge.settings_health
         tuple(self.judge.judge(OutcomeStore([DECISIONS.name]), Moment(0.0, 0.0)))
         assert self.judge.latest is not None
         return tuple(each.text for each in self.judge.latest.report.settings)
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Source:
-    return Source(tmp_path / "config.yml")
-
-
 SEVEN = ("judge: {thermal.hw: {wait: 7m}}", ("thermal.hw waits 7 minutes instead of 10 minutes",))
 
 
-def test_the_start_counts_as_a_reading_and_a_changed_file_is_used_and_reported(
-    source: Source, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_start_is_a_reading_and_a_changed_file_is_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    source = Source(tmp_path / "config.yml")
     assert source.judge.settings_health == JudgeSettingsHealth(success=True, loaded_at=100.0)
     caplog.set_level("INFO")
     assert source.reload(SEVEN[0]) == SEVEN[1]
@@ -263,8 +256,9 @@ def test_a_flag_stays_in_force(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_file_changes_nothing_is_logged_and_reported(
-    source: Source, caplog: pytest.LogCaptureFixture, content: str, cause: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str, cause: str
 ) -> None:
+    source = Source(tmp_path / "config.yml")
     assert source.reload(content) == ("thermal.hw waits 5 minutes instead of 10 minutes",)
     assert source.judge.settings_health == JudgeSettingsHealth(success=False, loaded_at=100.0)
     (record,) = caplog.records
