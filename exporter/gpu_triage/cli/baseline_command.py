@@ -15,8 +15,8 @@ from gpu_triage.cli.measure import measure_configured, sample_for
 from gpu_triage.cli.one_shot import duration_option, format_option, host_options
 from gpu_triage.documents import packaged_toml, printable
 from gpu_triage.errors import BaselineError
-from gpu_triage.judge.findings.link_advice import LINK_ADVICE, Attribute, LinkCause, link_cause
-from gpu_triage.judge.findings.table import Severity
+from gpu_triage.judge.conditions.links import LINK_ADVICE, Attribute, weaker_part
+from gpu_triage.judge.findings.table import BY_CODE, Severity
 from gpu_triage.judge.report.entries import life_cycle
 from gpu_triage.log import configure
 from gpu_triage.options.config import Config
@@ -255,10 +255,10 @@ def _link_meaning(before: host_facts.LinkFacts, after: host_facts.LinkFacts, att
         if then != since:
             sentences.append(f"The {party} offers {_amount(since, attribute)} instead of {_amount(then, attribute)}.")
     if now < was:
-        cause = link_cause(was, card[1], slot[1])
-        if cause is LinkCause.LINK:
+        part = weaker_part(was, card[1], slot[1])
+        if part is None:
             sentences.append("Neither card nor slot says why.")
-        sentences.append(LINK_ADVICE[attribute, cause].anywhere)
+        sentences.append(LINK_ADVICE.get((attribute, part), BY_CODE[f"pcie.{attribute}"].advice).anywhere)
     return " ".join(sentences)
 
 

@@ -11,12 +11,12 @@ import click
 
 from gpu_triage import __version__
 from gpu_triage.cli.machines import Host, constants, judged_host
-from gpu_triage.judge.host_judge import DaemonJudge, SettingsSource
+from gpu_triage.judge.host_judge import DaemonJudge
 from gpu_triage.log import fields
 from gpu_triage.machine import Machine
 from gpu_triage.options.config import Config
 from gpu_triage.options.option_table import all_options
-from gpu_triage.read.exporter.exporter_health import JudgeSettingsHealth, WebConfigHealth
+from gpu_triage.read.exporter.exporter_health import WebConfigHealth
 from gpu_triage.read.registry import COLLECTOR_SWITCHES, GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
@@ -55,12 +55,13 @@ class Daemon:
             constants=constants(config),
         )
         self._judge = judge
-        self._settings = SettingsSource(config, all_options(COLLECTOR_SWITCHES), judge.use, self._judge_settings_read)
+        if config.config_file is not None:
+            self._sampler.status.judge_settings = judge.settings_health
         self._front = app.ExporterBackend(self._sampler, judge, config, self._runner.alive, host.progress)
         self._security = security.SecuritySource(
             config.web_config_file,
             self._web_config_loaded,
-            also=None if config.config_file is None else self._settings.reload,
+            also=None if config.config_file is None else self._reload_judge,
         )
         self._server = server.WebServer(self._front, config, security=self._security)
         self._fatal: str | None = None
@@ -106,8 +107,8 @@ class Daemon:
     def _web_config_loaded(self, health: WebConfigHealth) -> None:
         self._sampler.status.web_config = health
 
-    def _judge_settings_read(self, health: JudgeSettingsHealth) -> None:
-        self._sampler.status.judge_settings = health
+    def _reload_judge(self) -> None:
+        self._sampler.status.judge_settings = self._judge.reload(all_options(COLLECTOR_SWITCHES))
 
     def _stop(self, cause: str) -> None:
         if self._stopping:

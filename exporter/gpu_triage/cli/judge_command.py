@@ -170,7 +170,7 @@ class _WatchedJudge(DaemonJudge):
 
     def __init__(self, config: Config, settings: JudgeSettings) -> None:
         super().__init__(config, judged_host(config, continuous=True))
-        self.use(settings)
+        self.settings = settings
         self.beside: Sequence[_WatchedJudge] = ()  # judges of the same samples; what they say is not published
         self.seen: dict[tuple[str, str], Finding] = {}
         self.periods: defaultdict[tuple[str, str], list[Period]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""The judge, which interprets the evidence and tracks findings over time, and its settings in a running exporter."""
+"""The judge, which interprets the evidence and tracks findings over time; alone, and in a running exporter."""
 
 import logging
 import time
@@ -8,10 +8,9 @@ from functools import partial
 from itertools import chain
 from typing import Final
 
-from gpu_triage.documents.saved_state import StateKind
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.bottleneck.class_history import GpuMemory
-from gpu_triage.judge.bottleneck.classes import CONFIRMED_IN_FILES, NOT_IN_A_MOMENT, in_a_moment
+from gpu_triage.judge.bottleneck.classes import NOT_IN_A_MOMENT, in_a_moment
 from gpu_triage.judge.conditions.clocks import judge_clocks
 from gpu_triage.judge.conditions.health import judge_health
 from gpu_triage.judge.conditions.host import judge_host
@@ -24,10 +23,10 @@ from gpu_triage.judge.evidence.observed import last_reset, observable
 from gpu_triage.judge.evidence.remember import remember
 from gpu_triage.judge.findings.accepted import compared, in_force, outgrown_text, valid
 from gpu_triage.judge.findings.finding import Finding, State
-from gpu_triage.judge.findings.saved import SAVED_FINDINGS, KeptFindings, SavedLives
+from gpu_triage.judge.findings.saved import SAVED_FINDINGS, KeptFindings
 from gpu_triage.judge.findings.settings import DEFAULT_SETTINGS, JudgeSettings, judge_settings
 from gpu_triage.judge.findings.states import FindingStates, Life
-from gpu_triage.judge.findings.table import CHECKS, EXPLAINED_BY
+from gpu_triage.judge.findings.table import CHECKS, Area
 from gpu_triage.judge.findings.verdicts import Verdict
 from gpu_triage.judge.report.report import JudgedHost, Report, report_of
 from gpu_triage.log import fields
@@ -73,14 +72,13 @@ class HostJudge:
         self._gpus: dict[str, GpuMemory] = {}
         self._absent_seconds: dict[str, dict[str, float]] = {}
         self.states = FindingStates(longest_gap_seconds)
-        self.states.apply(settings.checks)
         self._walls = WallTimes()
         self._logged: set[tuple[str, str]] = set()
 
     def judge(self, host: HostEvidence, error: str | None = None, more: Iterable[Finding] = ()) -> Judgment:
         """Judge the evidence, with the driver's `error` if it lacks that, and `more` findings from other sources."""
         settings = self.settings
-        self.states.apply(settings.checks)
+        self.states.checks = settings.checks
         host = replace(host, settings=settings)
         memories = {
             gpu: self._gpus.get(gpu.key) or GpuMemory(self._absent_seconds.pop(gpu.key, None)) for gpu in host.gpus
@@ -91,25 +89,20 @@ class HostJudge:
         if self._subject.files:
             bottlenecks = {gpu: in_a_moment(bottleneck, gpu) for gpu, bottleneck in bottlenecks.items()}
         remember(host, self._longest_gap_seconds)
-        judged: Iterable[Finding] = chain(
-            judge_health(host, bottlenecks),
-            judge_clocks(host),
-            judge_links(host),
-            judge_host(host),
-            judge_work(host, bottlenecks),
-        )
+        others = (judge(host) for judge in (judge_clocks, judge_links, judge_host))
+        judged: Iterable[Finding] = chain(judge_health(host, bottlenecks), *others, judge_work(host, bottlenecks))
         if self._subject.files:
             judged = (f for f in judged if f.check.code not in NOT_IN_A_MOMENT)
         rows = (replace(f, check=settings.checks[f.check.code]) for f in (*judged, *more))
-        named = (f if (gpu := host.silent_gpus.of(f)) is None else f.about(gpu) for f in rows)
-        details = {life.key: life.finding.detail for life in self.states.lives if life.state is State.CONFIRMED}
-        kept = (f.with_earlier(details.get((f.identity, f.check.code), "")) for f in named)
-        found = sorted(kept, key=lambda f: _ORDER[f.check.code])
+        found = [f if (gpu := host.silent_gpus.of(f)) is None else f.about(gpu) for f in rows]
         present, ended = self.states.judge(
             found, partial(observable, host), host.at.monotonic, partial(last_reset, host), host.known_gpus
         )
         if self._subject.files:
-            present = tuple(map(_confirmed_in_files, present))
+            # When they were written, the driver did not respond, or GPUs were missing. Other findings need time to be
+            # confirmed, and files only show snapshots.
+            sure = ((life, life.finding.check.area is Area.DRIVER) for life in present)
+            present = tuple(replace(life, state=State.CONFIRMED) if is_sure else life for life, is_sure in sure)
         completed = self._completed(present, host)
         over = tuple(self._with_life(life, host.at) for life in ended)
         report = report_of(self._subject, host, bottlenecks, memories, completed, ended=over, error=error)
@@ -140,11 +133,8 @@ class HostJudge:
             finding = self._with_life(life, host.at)
             if host.is_virtual:
                 finding = replace(finding, cause_advice=finding.advice.in_a_virtual_machine)
-            causes = [
-                cause
-                for code in EXPLAINED_BY.get(finding.check.code, ())
-                if (cause := lives.get((finding.identity, code)))
-            ]
+            keys = ((finding.identity, code) for code in finding.check.explained_by)
+            causes = [lives[key] for key in keys if key in lives]
             if text := outgrown_text(life, decided):
                 detail = "; ".join(filter(None, (finding.detail, text)))
                 finding = replace(finding, measured=f"{finding.measured}; {text}", detail=detail)
@@ -177,44 +167,46 @@ class HostJudge:
 
 
 class DaemonJudge:
-    """Judges what a sampler publishes, on its thread; any thread may read `latest`. Raises ConfigError."""
+    """Judges what a sampler publishes, on its thread; any thread may use the attributes. Raises ConfigError."""
 
-    def __init__(self, config: Config, subject: JudgedHost) -> None:
+    def __init__(self, config: Config, subject: JudgedHost, wall: Callable[[], float] = time.time) -> None:
         self.subject = subject
+        self.settings = judge_settings(config.judge)  # from the next judgment on
+        self.settings_health = JudgeSettingsHealth(success=True, loaded_at=wall())
         self.latest: Judgment | None = None
+        self._config = config
+        self._wall = wall
         seconds = max(thresholds.WINDOW_SECONDS, thresholds.WINDOW_ROUNDS * config.sample_medium_seconds)
         self._history = MetricHistory(seconds)
-        self._judge = HostJudge(self.subject, seconds, judge_settings(config.judge))
-        self._kept = KeptFindings(self.states, self._history.memory.widest)
-
-    @property
-    def states(self) -> FindingStates:
-        return self._judge.states
-
-    @property
-    def saved(self) -> tuple[StateKind[SavedLives], KeptFindings]:
-        """The states of the findings, and the kind of file that stores them."""
-        return SAVED_FINDINGS, self._kept
+        self._judge = HostJudge(self.subject, seconds)
+        self._kept = KeptFindings(self._judge.states, self._history.memory.widest)
+        self.saved = SAVED_FINDINGS, self._kept  # what is saved of it, and the kind of file for that
 
     def judge(self, store: OutcomeStore, now: Moment) -> Iterator[Sample]:
         """Judge what is currently published, and return the samples to add to it."""
         self._history.note(store, now)
+        self._judge.settings = self.settings
         self.latest = self._judge.judge(self._history.evidence(now))
         self._kept.note(now.monotonic)
         return published(self.latest.report)
 
-    def use(self, settings: JudgeSettings) -> None:
-        """Use these settings from the next judgment on; may be called from any thread."""
-        self._judge.settings = settings
+    def reload(self, options: Sequence[Option]) -> JudgeSettingsHealth:
+        """Read the settings (others need a restart) from the file again; if that is invalid, they stay."""
+        try:
+            self.settings = judge_settings(judge_options_now(self._config, options))
+        except ConfigError as error:
+            message = "the configuration file cannot be used, the judge's settings stay"
+            log.error(message, extra=fields(cause=str(error)))  # noqa: TRY400 - no bug, so no traceback
+            self.settings_health = replace(self.settings_health, success=False)
+            return self.settings_health
+        self.settings_health = JudgeSettingsHealth(success=True, loaded_at=self._wall())
+        changed = "; ".join(each.text for each in self.settings.changed) or "all are the defaults"
+        log.info("the judge's settings were read", extra=fields(file=self._config.config_file, settings=changed))
+        return self.settings_health
 
     def interrupt(self) -> None:
         """Record that a judgment failed: no time is counted until the next."""
         self._judge.interrupt()
-
-
-def _confirmed_in_files(life: Life) -> Life:
-    confirmed = life.finding.check.area in CONFIRMED_IN_FILES
-    return replace(life, state=State.CONFIRMED) if confirmed else life
 
 
 def published(report: Report) -> Iterator[Sample]:
@@ -251,41 +243,3 @@ def _of_finding(finding: Finding) -> Iterator[Sample]:
     if accepted is not None:
         words = (check.code, accepted.by, accepted.reason)
         yield judgment.GPU_FINDING_ACCEPTED_UNTIL_TIMESTAMP_SECONDS.sample(accepted.until, *about, *words)
-
-
-class SettingsSource:
-    """Reloads the judge's settings (others need a restart) from the file, and reports each load, also the first."""
-
-    def __init__(
-        self,
-        config: Config,
-        options: Sequence[Option],
-        use: Callable[[JudgeSettings], None],
-        report: Callable[[JudgeSettingsHealth], None],
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        self._config = config
-        self._options = options
-        self._use = use
-        self._report = report
-        self._wall = wall
-        self._loaded_at = wall()
-        if config.config_file is not None:
-            report(JudgeSettingsHealth(success=True, loaded_at=self._loaded_at))
-
-    def reload(self) -> None:
-        """Reload the file now. If it is invalid, the settings stay, and the error is logged and reported."""
-        try:
-            options = judge_options_now(self._config, self._options)
-            settings = judge_settings(options)
-        except ConfigError as error:
-            message = "the configuration file cannot be used, the judge's settings stay"
-            log.error(message, extra=fields(cause=str(error)))  # noqa: TRY400 - no bug, so no traceback
-            self._report(JudgeSettingsHealth(success=False, loaded_at=self._loaded_at))
-            return
-        self._config = replace(self._config, judge=options)
-        self._loaded_at = self._wall()
-        self._use(settings)
-        changed = "; ".join(each.text for each in settings.changed) or "all are the defaults"
-        log.info("the judge's settings were read", extra=fields(file=self._config.config_file, settings=changed))
-        self._report(JudgeSettingsHealth(success=True, loaded_at=self._loaded_at))

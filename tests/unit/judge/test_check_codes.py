@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.gathered import every
 
-from gpu_triage.judge.findings.table import BY_CODE, CHECKS, EXPLAINED_BY, Action, Measure, Unit, length_in_words
+from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Action, Measure, Unit, length_in_words
 from gpu_triage.serve.handbook.pages import alert_names
 
 
@@ -84,7 +84,7 @@ def test_what_is_latched_waits_for_nothing() -> None:
 
 def test_a_cause_is_held_for_as_long_as_what_it_explains() -> None:
     held = {code: check.hold_seconds for code, check in BY_CODE.items()}
-    pairs = [(code, cause) for code, causes in EXPLAINED_BY.items() for cause in causes]
+    pairs = [(code, cause) for code, check in BY_CODE.items() for cause in check.explained_by]
     assert [(code, cause) for code, cause in every(pairs) if held[cause] < held[code]] == []
 
 

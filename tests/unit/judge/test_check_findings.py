@@ -238,7 +238,7 @@ def test_a_kernel_module_that_cuda_needs_is_missing_if_it_is_not_loaded(loaded: 
 
 
 DISABLED, DOWN = 'kind = "p2p", status = "disabled_by_regkey"', f'kind = "nvlink_down", links = {list(range(18))}'
-JOINED, JOINS = 'kind = "fabric", state = 3', 'kind = "fabric", state = 2'
+JOINED, JOINS = 'kind = "fabric", state = 3', 'kind = "fabric", state = 1'
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,8 @@ def test_what_the_links_of_all_gpus_lack_is_found(
     report = look_at(shipped(tmp_path, base, *(event(each, gpu) for each in effects for gpu in gpus)), AT)
     of_each = [codes(report, f"GPU {gpu}") & {"p2p.unavailable", "nvlink.down"} for gpu in gpus]
     assert of_each == [found] * len(gpus)
-    assert ("fabric.unhealthy" in codes(report, "host")) is (JOINS in effects)
+    troubles = [each.measured for each in report.findings if each.check.code == "fabric.unhealthy"]
+    assert troubles == ["GPU 0, 1, 2: has not joined the NVSwitch fabric"] * (JOINS in effects)
 
 
 def slowed(step: float, *rounds: tuple[bool, bool, float, float]) -> GpuEvidence:
@@ -315,11 +316,6 @@ def test_what_is_staged_on_a_gpu_is_found_and_told(
     report = look_at(scenario_with(tmp_path, base, *([event(effect)] if effect else [])), AT)
     found = finding(report, code)
     assert (found.subject, found.measured.startswith(measured)) == ("GPU 0", True)
-
-
-def test_a_fabric_in_trouble_is_one_finding_a_host(tmp_path: Path) -> None:
-    report = look_at(scenario_with(tmp_path, "h100-mig", event('kind = "fabric", state = 1', gpu=None)), AT)
-    assert finding(report, "fabric.unhealthy").measured.startswith("GPU 0, 1: has not joined")
 
 
 @pytest.mark.parametrize(

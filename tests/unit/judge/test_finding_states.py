@@ -264,13 +264,6 @@ def test_what_a_job_loses_now_and_then_does_not_add_up() -> None:
     assert CONFIRMED not in played(CHECK, 0.2, 0.3, loss=0.5)
 
 
-def test_a_gpu_with_another_index_has_the_same_incident() -> None:
-    course = confirmed()
-    assert course.look(replace(HOT, gpu="5"), after=5) is CONFIRMED
-    (life,) = course.states.lives
-    assert (life.finding.gpu, life.began_at) == ("5", 1000.0)
-
-
 def test_two_gpus_one_slot_and_the_host_have_lives_of_their_own() -> None:
     findings = (HOT, replace(HOT, uuid="GPU-b"), replace(HOT, gpu=None, uuid=""), Finding(CHECK, "", pci_bus_id="0:1"))
     states = FindingStates()
@@ -280,12 +273,13 @@ def test_two_gpus_one_slot_and_the_host_have_lives_of_their_own() -> None:
 
 
 def test_of_several_with_one_key_the_first_counts_and_what_was_measured_last_is_told() -> None:
-    course, hotter = Course(), replace(HOT, measured="hotter", value=0.9)
-    course.look(HOT, hotter)
+    course, hotter = Course(), replace(HOT, measured="hotter", value=0.9, detail="91 °C")
+    course.look(replace(HOT, detail="87 °C"), hotter)
     assert course.life.finding.value == 0.5
     course.look(hotter, after=5)
     course.look(after=5, blind=True)
-    assert (course.life.finding.value, course.life.finding.measured) == (0.9, "hotter")
+    found = course.life.finding
+    assert (found.value, found.measured, found.detail) == (0.9, "hotter", "91 °C")
 
 
 def test_a_judgment_that_fails_half_way_notes_nothing() -> None:

@@ -177,11 +177,11 @@ def test_a_job_waits_for_what_its_own_cgroup_lacks_and_that_is_one_finding(
 
 
 def test_processes_killed_at_the_limit_are_told_without_the_kernel_log(tmp_path: Path) -> None:
-    killed = 'at = 200\neffect = { kind = "cgroup", pids = [5120], memory_gib = 64, oom_kills = 2 }'
+    killed = 'at = 200\neffect = { kind = "cgroup", pids = [5120], memory_gib = 64, oom_kills = 1 }'
     with judged(limited(tmp_path, "memory_gib = 64", killed), OF_JOBS) as seen:
         seen.run_to(260)
         (finding,) = (each for each in seen.report.findings if each.check.code == "memory.limited")
-        assert finding.measured == "killed at the job's own memory limit: 2 processes of session-1.scope"
+        assert finding.measured == "killed at the job's own memory limit: 1 process of session-1.scope"
 
 
 HOUR, MINUTE, STEP = 3600, 60, 15.0

@@ -12,17 +12,20 @@ from tests.evidence import evidence_of
 from tests.status_pages import body_of
 
 from gpu_triage.errors import ConfigError
-from gpu_triage.judge.findings.settings import DEFAULT_SETTINGS, LIMITS, JudgeSettings, judge_settings, settable, shown
+from gpu_triage.judge.findings.settings import DEFAULT_SETTINGS, LIMITS, judge_settings, settable, shown
 from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Limit, Unit
-from gpu_triage.judge.host_judge import HostJudge, SettingsSource
+from gpu_triage.judge.host_judge import DaemonJudge, HostJudge
 from gpu_triage.judge.report.machine_readable import render_json
 from gpu_triage.judge.report.report import JudgedHost, Report
 from gpu_triage.judge.report.text import render_text
-from gpu_triage.options.config import Config, JudgeOption
+from gpu_triage.machine import Moment
+from gpu_triage.options.config import JudgeOption
 from gpu_triage.options.option_table import all_options
 from gpu_triage.read.exporter.exporter_health import JudgeSettingsHealth
 from gpu_triage.read.gpu.power import GPU_POWER_WATTS, GPU_TEMPERATURE_CELSIUS, GPU_TEMPERATURE_THRESHOLD_CELSIUS
 from gpu_triage.read.gpu.presence import GPU_UP
+from gpu_triage.read.incidents.decisions import DECISIONS
+from gpu_triage.sampler.outcomes import OutcomeStore
 
 ALL = [(check.code, name, limit) for check in CHECKS for name, limit in settable(check).items()]
 
@@ -132,7 +135,6 @@ def test_any_text_is_a_value_or_refused_on_one_line(unit: Unit, text: str) -> No
 
 
 GPU: Final = ("0", "GPU-0")
-OPTIONS: Final = all_options(())
 
 
 class Judging:
@@ -209,39 +211,32 @@ class Source:
 
     def __init__(self, path: Path, *arguments: str) -> None:
         self.path = path
-        self.used: list[JudgeSettings] = []
-        self.health: list[JudgeSettingsHealth] = []
         self.wall = 100.0
         path.write_text("judge: {thermal.hw: {wait: 5m}}")
-        self.config: Config = config_from([f"--config.file={path}", *arguments])
-        self.source = SettingsSource(self.config, OPTIONS, self.used.append, self.health.append, lambda: self.wall)
+        config = config_from([f"--config.file={path}", *arguments])
+        self.judge = DaemonJudge(config, JudgedHost("a"), lambda: self.wall)
 
     def reload(self, content: str) -> tuple[str, ...]:
         """The changes in force after another content was read at second 200."""
         self.path.write_text(content)
         self.wall = 200.0
-        self.source.reload()
-        return tuple(each.text for each in self.used[-1].changed) if self.used else ()
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Source:
-    return Source(tmp_path / "config.yml")
+        assert self.judge.reload(all_options(())) is self.judge.settings_health
+        tuple(self.judge.judge(OutcomeStore([DECISIONS.name]), Moment(0.0, 0.0)))
+        assert self.judge.latest is not None
+        return tuple(each.text for each in self.judge.latest.report.settings)
 
 
 SEVEN = ("judge: {thermal.hw: {wait: 7m}}", ("thermal.hw waits 7 minutes instead of 10 minutes",))
 
 
-def test_the_start_counts_as_a_reading_and_a_changed_file_is_used_and_reported(
-    source: Source, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert (source.used, source.health) == ([], [JudgeSettingsHealth(success=True, loaded_at=100.0)])
+def test_the_start_is_a_reading_and_a_changed_file_is_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    source = Source(tmp_path / "config.yml")
+    assert source.judge.settings_health == JudgeSettingsHealth(success=True, loaded_at=100.0)
     caplog.set_level("INFO")
     assert source.reload(SEVEN[0]) == SEVEN[1]
-    assert source.health[1:] == [JudgeSettingsHealth(success=True, loaded_at=200.0)]
+    assert source.judge.settings_health == JudgeSettingsHealth(success=True, loaded_at=200.0)
     assert "the judge's settings were read" in caplog.text
     assert source.reload("") == ()
-    assert len(source.used) == 2
 
 
 def test_a_flag_stays_in_force(tmp_path: Path) -> None:
@@ -261,12 +256,13 @@ def test_a_flag_stays_in_force(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_file_changes_nothing_is_logged_and_reported(
-    source: Source, caplog: pytest.LogCaptureFixture, content: str, cause: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str, cause: str
 ) -> None:
-    assert source.reload(content) == ()
-    assert source.health[1:] == [JudgeSettingsHealth(success=False, loaded_at=100.0)]
+    source = Source(tmp_path / "config.yml")
+    assert source.reload(content) == ("thermal.hw waits 5 minutes instead of 10 minutes",)
+    assert source.judge.settings_health == JudgeSettingsHealth(success=False, loaded_at=100.0)
     (record,) = caplog.records
     assert record.levelname == "ERROR"
     assert cause in record.__dict__["fields"]["cause"]
     assert source.reload(SEVEN[0]) == SEVEN[1]
-    assert source.health[-1] == JudgeSettingsHealth(success=True, loaded_at=200.0)
+    assert source.judge.settings_health == JudgeSettingsHealth(success=True, loaded_at=200.0)

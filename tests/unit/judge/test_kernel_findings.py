@@ -161,6 +161,14 @@ def test_errors_that_memory_controllers_count_now_are_found(severity: str, code:
     assert counted(host_memory.GPU_HOST_EDAC_ERRORS_TOTAL, 30.0, 5, 5, "mc0", severity) == {}
 
 
+def test_the_memory_module_with_the_errors_is_named() -> None:
+    errors = host_memory.GPU_HOST_EDAC_ERRORS_TOTAL, ("mc0", "uncorrected")
+    modules = host_memory.GPU_HOST_EDAC_DIMM_ERRORS_TOTAL, ("mc0", "dimm0", "DIMM_A1", "uncorrected")
+    rounds = ((at, [spec.sample(at, *labels) for spec, labels in (errors, modules)]) for at in (1.0, 3.0))
+    (found,) = judge_kernel(evidence_of(*rounds, wall=WALL))
+    assert found.detail == "memory controller mc0, DIMM_A1"
+
+
 def test_a_kernel_log_that_lost_records_is_found() -> None:
     ((code, measured),) = counted(kernel_log.GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL, 30.0, 0, 120).items()
     assert code == "host.kernel_log_lost"

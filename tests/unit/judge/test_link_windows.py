@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.evidence import Key, Readings, steady
+from tests.evidence import Key, Readings, evidence_of, steady
 from tests.fed import GPU, HOUR, MINUTE, Fed, Total, after, loaded
 from tests.judged import HOST, judged
 from tests.parts import some
@@ -111,6 +111,11 @@ def test_a_port_flaps_that_loses_its_link_more_than_three_times_an_hour(downs: i
     total = Total(lambda at: 1.0 if at % HOUR < downs * 300 and at % 300 == 150 and at < HOUR else 0.0)
     fed = after(HOUR, lambda at: [GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL.sample(7 + total.at(at), "mlx5_0", "1")], 60.0)
     assert fed.state("network.port_flapping") == state
+
+
+def test_a_port_that_lost_its_link_once_is_named() -> None:
+    rounds = ((at, [GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL.sample(7 + at, "mlx5_0", "1")]) for at in (0.0, 1.0))
+    assert [*evidence_of(*rounds).network_losses()] == ["mlx5_0:1 went down"]
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -14,7 +14,7 @@ from tests.judged import Judged, judged
 from tests.rig import only
 from tests.rules.cases import load_case
 
-from gpu_triage.judge.findings.table import BY_CODE, EXPLAINED_BY, Severity
+from gpu_triage.judge.findings.table import BY_CODE, Severity
 from gpu_triage_simulator import effects, host_effects
 from gpu_triage_simulator.load import Load
 from gpu_triage_simulator.scenario import Event
@@ -107,6 +107,6 @@ def test_two_faults_are_both_told(faults: tuple[str, str]) -> None:
     explained = {
         BY_CODE[symptom].alert
         for symptom in ("clock.straggler", "thermal.sw")
-        if found & {BY_CODE[cause].alert for cause in EXPLAINED_BY[symptom]}
+        if found & {BY_CODE[cause].alert for cause in BY_CODE[symptom].explained_by}
     }
     assert found >= (FAULTS[faults[0]][1] | FAULTS[faults[1]][1]) - explained

@@ -55,15 +55,15 @@ def test_points_are_bounded_however_long_it_goes_on() -> None:
     minutes, day = Past(), Past(DAY_SECONDS)
     wobbling(minutes, 7200.0, 5.0)
     wobbling(day, 1.5 * DAY_SECONDS, 5.0)
-    assert len(minutes) <= 120 / 5 + 780 / 5 + 3 + 64
-    assert len(day) <= 120 / 5 + 780 / 5 + 85_500 / 60 + 3 + 64
+    assert len(minutes._clock) <= 120 / 5 + 780 / 5 + 3 + 64
+    assert len(day._clock) <= 120 / 5 + 780 / 5 + 85_500 / 60 + 3 + 64
 
 
 def test_what_goes_on_evenly_needs_two_points() -> None:
     past = Past(DAY_SECONDS)
     for _ in range(10_000):
         past.note(5.0, 5.0)
-    assert len(past) == 2
+    assert len(past._clock) == 2
     assert past.over(3600.0) == Amount(3600.0, 3600.0)
 
 

@@ -14,9 +14,9 @@ from tests.one_shot import codes, finding, look_at
 
 from gpu_triage.cli.measure import applies
 from gpu_triage.judge.bottleneck.classes import UNHINDERED
+from gpu_triage.judge.conditions.links import LINK_ADVICE
 from gpu_triage.judge.evidence.owners import GpuOwner, owners_of, owners_text, scheduler_known
 from gpu_triage.judge.findings.finding import Finding, State, of_gpu, of_host
-from gpu_triage.judge.findings.link_advice import LINK_ADVICE
 from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Area
 from gpu_triage.judge.findings.verdicts import CLUSTER, DESK
 from gpu_triage.judge.host_judge import HostJudge, Judgment

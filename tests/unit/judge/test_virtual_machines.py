@@ -15,7 +15,7 @@ from tests.rig import rig, scenario_with
 from tests.status_pages import body_of
 
 from gpu_triage.driver.kernel.procfs import is_virtual_machine
-from gpu_triage.judge.findings.link_advice import LINK_ADVICE
+from gpu_triage.judge.conditions.links import LINK_ADVICE
 from gpu_triage.judge.findings.table import CHECKS, Action, Area
 from gpu_triage.judge.findings.verdicts import Verdict
 from gpu_triage.judge.report.machine_readable import render_json, report_from_json

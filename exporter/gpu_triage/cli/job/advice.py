@@ -15,7 +15,7 @@ from gpu_triage.cli.fleet.fleet_view import HostKey
 from gpu_triage.cli.job.job_view import GOOD, NO_CAUSE, WAITS, Job, JobFinding, JobGpu, shares_of
 from gpu_triage.documents import packaged_toml
 from gpu_triage.judge.evidence.wording import first_few, length_of_time, ranges
-from gpu_triage.judge.findings.table import BY_CODE, EXPLAINED_BY, Severity
+from gpu_triage.judge.findings.table import BY_CODE, Severity
 from gpu_triage.judge.report.headline import STATES
 
 
@@ -308,7 +308,8 @@ def _stands(job: Job) -> bool:
 
 
 def _explained(finding: JobFinding, findings: Iterable[JobFinding]) -> bool:
-    causes = EXPLAINED_BY.get(finding.code, ())
+    check = BY_CODE.get(finding.code)  # None: another release may have other findings
+    causes = () if check is None else check.explained_by
     return any(each.code in causes and each.subject == finding.subject for each in findings)
 
 

@@ -9,16 +9,17 @@ from typing import Final, NamedTuple
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import AT_THAT_MOMENT, GpuEvidence, Slowdown
 from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.evidence.limited_jobs import LimitedJob, limited_job, own_stalls
-from gpu_triage.judge.evidence.owners import idle_for_a_reason, owners_of, ranks_of, saves, saving_explains_seconds
+from gpu_triage.judge.evidence.limited_jobs import LimitedJob, full_thread, limited_job, stalls, waits_for_storage
+from gpu_triage.judge.evidence.owners import idle_for_a_reason, is_explained, owners_of, ranks_of, saves
 from gpu_triage.judge.evidence.pcie_paths import Shortage, full_link, traffic_known
 from gpu_triage.judge.evidence.wording import ranges
-from gpu_triage.judge.findings.table import Area
 from gpu_triage.read.exporter.judgment import GPU_COMPUTE_BOUND
 from gpu_triage.read.gpu import activity
 from gpu_triage.read.gpu.ecc import GPU_MEMORY_UNREPAIRABLE, GPU_ROW_REMAP_FAILURE
 from gpu_triage.read.gpu.mig import GPU_MIG_SM_ACTIVE_RATIO
 from gpu_triage.read.gpu.modes import DRAIN_AND_RESET
+from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL
+from gpu_triage.read.metrics.contract import known
 from gpu_triage.read.processes.on_gpu import GPU_NUMA_MISMATCHED_PROCESSES, GPU_PROCESS_INFO
 from gpu_triage.read.processes.vitals import GPU_PROCESS_START_TIMESTAMP_SECONDS
 
@@ -132,12 +133,6 @@ _SHOWN_BY_SNAPSHOTS: Final = frozenset({"sick", "thermal", "power_brake", "pcie_
 
 NOT_IN_A_MOMENT: Final = frozenset({"work.low_power", "work.held_idle", "work.hung", "clock.straggler"})
 """Findings based on what a GPU did over some time, so snapshots cannot show them."""
-
-CONFIRMED_IN_FILES: Final = frozenset({Area.DRIVER})
-"""Areas of findings that files confirm: the driver did not respond, or GPUs were missing, when they were written.
-
-In other areas, findings that need time to be confirmed stay pending: files only show snapshots.
-"""
 
 USE_UNKNOWN: Final = "processes not in these files"
 """Shown as unseen if the files contain neither the GPU's processes nor its utilization."""
@@ -258,17 +253,24 @@ class Case:
     @cached_property
     def stalls(self) -> Mapping[str, str]:
         """What its own job stalls for, by class; full CPUs count if it works at all, else it may not have begun."""
-        stalls = own_stalls(self.gpu.recent, self.limits, self.ease)
+        gpu, ease = self.gpu.recent, self.ease
         began = self.work.worked_recently or (self.gpu.busy_share or 0.0) >= thresholds.WORKING_SHARE
-        return stalls if began else {name: because for name, because in stalls.items() if name != "cpu"}
+        limited = {name: limit and limit.because for name, limit in self.limits.items()}
+        found = {
+            "memory": limited["memory"] or stalls(gpu, "memory", ease("memory")),
+            "storage": waits_for_storage(gpu, ease("storage")) or stalls(gpu, "storage", ease("storage")),
+            "cpu": (limited["cpu"] or full_thread(gpu, ease("cpu"))) if began else None,
+        }
+        return known(found)
 
     @cached_property
     def talks(self) -> bool:
         """Whether it has a peer to wait for, here or, by RDMA traffic if no other job has a GPU here, elsewhere."""
         others = any(other.occupied for other in self.host.answering if other.key != self.gpu.key)
-        return (
-            any(rank.key != self.gpu.key for rank in ranks_of(self.host, self.gpu)) if others else self.host.talks_rdma
-        )
+        if others:
+            return any(rank.key != self.gpu.key for rank in ranks_of(self.host, self.gpu))
+        sent = self.host.rate(GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL) or 0.0
+        return sent >= thresholds.TALKING_BYTES_PER_SECOND
 
     @cached_property
     def video(self) -> str:
@@ -297,7 +299,7 @@ class Case:
     @cached_property
     def storage(self) -> str | None:
         """Why storage is scarce; None also while a paused job saves a checkpoint."""
-        return None if self.saves else self.host.recent.scarce_storage(self.ease("storage"), waiting=self.gpu)
+        return None if self.saves else self.host.recent.scarce_storage(self.ease("storage"), waiting=self.gpu.recent)
 
 
 def bottleneck_of(case: Case) -> Bottleneck:
@@ -305,13 +307,9 @@ def bottleneck_of(case: Case) -> Bottleneck:
     if case.host.released:
         return Bottleneck("idle", "released on request", "what it does: the exporter holds no GPU")
     name, because = next((name, because) for name, because in _classes(case) if because is not None)
-    return Bottleneck(
-        name,
-        because,
-        _unseen(case) if name == "unattributed" else "",
-        case.limits.get(name) if case.waiting else None,
-        case.bound if name == "compute" else None,
-    )
+    unseen = _unseen(case) if name == "unattributed" else ""
+    limit = case.limits.get(name) if case.waiting else None
+    return Bottleneck(name, because, unseen, limit, case.bound if name == "compute" else None)
 
 
 def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
@@ -334,14 +332,14 @@ def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
         yield from () if case.saves else case.stalls.items()
     elif case.waiting:
         limit = case.limits["memory"]
-        yield "memory", limit.because if limit else host.scarce_memory(ease("memory"), waiting=gpu)
+        yield "memory", limit.because if limit else host.scarce_memory(ease("memory"), waiting=gpu.recent)
         yield "storage", case.storage
         # Saving a checkpoint keeps one CPU busy and an adapter sending; it neither saturates a node nor receives.
         limit = case.limits["cpu"]
-        full_cpus = host.scarce_cpu_of(gpu, ease("cpu"), single=not case.work.paused)
+        full_cpus = host.scarce_cpu_of(gpu.recent, ease("cpu"), single=not case.work.paused)
         yield "cpu", limit.because if limit else full_cpus
         full = host.scarce_network(ease("network"), receiving=case.work.paused)
-        yield "network", full or host.broken_network(ease("network"))
+        yield "network", full or "; ".join(host.network_losses(ease("network"))) or None
         remote = gpu.last(GPU_NUMA_MISMATCHED_PROCESSES) or 0
         yield "numa", f"{remote:.0f} of its processes on the wrong NUMA node" if remote else None
     yield "pcie_link", _narrow(case)
@@ -404,14 +402,10 @@ def _hung(case: Case) -> str | None:
     seconds = case.work.stopped_seconds
     if seconds < thresholds.HUNG_SECONDS or not case.gpu.held_idle:
         return None
-    host = case.host.recent
-    if case.storage is not None or seconds < saving_explains_seconds(host, case.gpu):
-        return None  # slow storage, not the job, is to blame, or the job saves a checkpoint
-    return (
-        None
-        if idle_for_a_reason(host, case.gpu)
-        else f"no work for {seconds / 60:.0f} minutes, after it was busy {case.work.pace:.0%} of the time"
-    )
+    # If storage is slow, that is to blame, and not the job.
+    if case.storage is not None or is_explained(case.host.recent, case.gpu, seconds):
+        return None
+    return f"no work for {seconds / 60:.0f} minutes, after it was busy {case.work.pace:.0%} of the time"
 
 
 def _communication(case: Case) -> str | None:
@@ -446,15 +440,12 @@ def _spins(gpu: GpuEvidence, ease: float) -> str | None:
 
 
 def _compute(case: Case) -> str | None:
-    stays = case.current == "compute"
-    share = (case.gpu.recent if stays else case.gpu).busy_share or 0.0
+    recent = case.gpu.recent.busy_share or 0.0
+    stays, resumed = case.current == "compute", case.current in _NOT_BUSY and recent >= thresholds.RESUMED_SHARE
+    share = recent if stays or resumed else case.gpu.busy_share or 0.0
     enough = thresholds.STILL_BUSY_SHARE if stays else thresholds.BUSY_SHARE
-    enough = thresholds.RESUMED_SHARE if case.soon else enough
-    resumed = case.current in _NOT_BUSY and (case.gpu.recent.busy_share or 0.0) >= thresholds.RESUMED_SHARE
-    if share < enough and not resumed:
+    if share < (thresholds.RESUMED_SHARE if case.soon else enough) and not resumed:
         return None
-    if resumed:
-        share = case.gpu.recent.busy_share or 0.0
     lesser, clock = case.host.lesser_slots.get(case.gpu), case.gpu.held_clock
     slot = f"and its slot gives {lesser.gives.text}, less than others" if lesser else ""
     work = case.video or (case.bound.text if case.bound else "")
@@ -496,7 +487,7 @@ def _unseen(case: Case) -> str:
 
 def bound_of(gpu: GpuEvidence) -> Bound | None:
     """Determine the bound; None if the GPU does not report it, as before Hopper and in MIG mode."""
-    means = {pipe: series.mean for pipe, spec in _PIPES.items() if (series := gpu.one(spec)) is not None}
+    means = {pipe: series.mean for pipe, spec in _PIPES.items() if (series := gpu.one(spec))}
     memory = gpu.one(activity.GPU_DRAM_ACTIVE_RATIO)
     if memory is None or "tensor cores" not in means:
         return None

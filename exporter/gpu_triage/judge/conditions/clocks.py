@@ -17,12 +17,9 @@ def judge_clocks(host: HostEvidence) -> Iterator[Finding]:
     """Yield findings about throttling, temperatures close to it, and lowered clocks."""
     for gpu in host.answering:
         clock = gpu.one(power.GPU_CLOCK_HERTZ, clock="sm")
-        lost = gpu.memory.shortfall(gpu.key, Share.CLOCK, None if clock is None else clock.mean)
-        yield from (replace(each, loss=lost) for each in _slowdowns(gpu))
-        yield from _temperatures(gpu)
-        if (overread := _implausible_power(gpu)) is not None:
-            watts = gpu.last(power.GPU_POWER_WATTS)
-            yield of_gpu("power.reading", gpu, overread, value=watts, detail=_with_about(overread), loss=lost)
+        lost = gpu.memory.past(gpu.key, Share.CLOCK).shortfall(None if clock is None else clock.mean)
+        yield from (replace(each, loss=lost) for each in (*_slowdowns(gpu), *_implausible_power(gpu)))
+        yield from (*_near_slowdown(gpu), *_low_limit(gpu))
     for gpu, limited in host.limited_clocks.items():
         lost = 1.0 - limited.share if gpu.loaded else None
         detail = _with_about(_clock_of_limit(gpu))
@@ -47,15 +44,12 @@ def _slowdowns(gpu: GpuEvidence) -> Iterator[Finding]:
         yield _power_cap(gpu, cap)
 
 
-def _temperatures(gpu: GpuEvidence) -> Iterator[Finding]:
-    margin, low = slowdown_margin(gpu), _low_limit(gpu)
+def _near_slowdown(gpu: GpuEvidence) -> Iterator[Finding]:
+    margin = slowdown_margin(gpu)
     if margin is not None and (margin.near or gpu.under_load):
         often = gpu.memory.over(gpu.key, Share.NEAR_SLOWDOWN, thresholds.NEAR_SLOWDOWN_SECONDS)
         if often.mean >= thresholds.NEAR_SLOWDOWN_SHARE or (margin.near and not often.seconds):
             yield of_gpu("thermal.margin", gpu, margin.text, value=margin.celsius, detail=margin.text)
-    if low is not None:
-        limit = gpu.last(power.GPU_TEMPERATURE_THRESHOLD_CELSIUS, threshold="gpu_max")
-        yield of_gpu("thermal.low_limit", gpu, low, value=limit, detail=low)
 
 
 def _heat_and_clock(gpu: GpuEvidence) -> str:
@@ -96,33 +90,30 @@ def _hot_at_rest(host: HostEvidence) -> Iterator[Finding]:
             yield of_gpu("thermal.at_rest", gpu, measured, value=celsius, detail=measured)
 
 
-def _low_limit(gpu: GpuEvidence) -> str | None:
-    """Describe a firmware temperature limit that is far too low, if the GPU has reached it."""
+def _low_limit(gpu: GpuEvidence) -> Iterator[Finding]:
+    """Yield a firmware temperature limit that is far too low, if the GPU has reached it."""
     heat = gpu.one(power.GPU_TEMPERATURE_CELSIUS, sensor="gpu")
     limit, slowdown = (
         gpu.last(power.GPU_TEMPERATURE_THRESHOLD_CELSIUS, threshold=each) for each in ("gpu_max", "slowdown")
     )
     if heat is None or limit is None or slowdown is None or slowdown - limit < gpu.limit("thermal.low_limit", "gap"):
-        return None
+        return
     near_celsius = gpu.limit("thermal.margin", "margin")
-    if heat.low <= limit - near_celsius and not gpu.last(GPU_THROTTLE_ACTIVE, reason="sw_thermal"):
-        return None
-    return f"{heat.last:.0f} °C, its limit is {limit:.0f} °C; the board slows down at {slowdown:.0f} °C"
+    if heat.low > limit - near_celsius or gpu.last(GPU_THROTTLE_ACTIVE, reason="sw_thermal"):
+        measured = f"{heat.last:.0f} °C, its limit is {limit:.0f} °C; the board slows down at {slowdown:.0f} °C"
+        yield of_gpu("thermal.low_limit", gpu, measured, value=limit, detail=measured)
 
 
-def _implausible_power(gpu: GpuEvidence) -> str | None:
-    """Describe an implausible power reading that throttles the GPU."""
+def _implausible_power(gpu: GpuEvidence) -> Iterator[Finding]:
+    """Yield an implausible power reading that throttles the GPU."""
     watts, capped = gpu.recent.one(power.GPU_POWER_WATTS), gpu.recent.one(GPU_THROTTLE_ACTIVE, reason="sw_power_cap")
-    limits = (
-        gpu.last(spec)
-        for spec in (power.GPU_POWER_LIMIT_WATTS, power.GPU_POWER_DEFAULT_LIMIT_WATTS, power.GPU_POWER_MAX_LIMIT_WATTS)
-    )
-    most = max((limit for limit in limits if limit is not None), default=None)
+    limits = (power.GPU_POWER_LIMIT_WATTS, power.GPU_POWER_DEFAULT_LIMIT_WATTS, power.GPU_POWER_MAX_LIMIT_WATTS)
+    most = max((limit for spec in limits if (limit := gpu.last(spec)) is not None), default=None)
     if watts is None or most is None or capped is None or capped.low != 1 or not gpu.slowed_down:
-        return None
-    if watts.low < gpu.limit("power.reading", "ratio") * most:
-        return None
-    return f"reads {watts.last:.0f} W, its highest limit is {most:.0f} W{_heat_and_clock(gpu)}"
+        return
+    if watts.low >= gpu.limit("power.reading", "ratio") * most:
+        measured = f"reads {watts.last:.0f} W, its highest limit is {most:.0f} W{_heat_and_clock(gpu)}"
+        yield of_gpu("power.reading", gpu, measured, value=watts.last, detail=_with_about(measured))
 
 
 def _power_cap(gpu: GpuEvidence, cap: Slowdown) -> Finding:

@@ -2,7 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import product
 from typing import Final, NamedTuple
 
 from gpu_triage.judge.bottleneck.classes import Bottlenecks
@@ -162,13 +163,16 @@ def _xids(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
         if not xids:
             continue
         damaged = host.driver_error is not None or _is_damaged(gpu) or bottlenecks[gpu].name == "hung"
-        of_programs = _xids_of_programs(gpu)
+        checks = {last: xid_check(last.labels["xid"], last.labels["fatal"]) for last in xids}
+        recent = [_recent_count(gpu, last) for last, check in checks.items() if check.alert == _OF_PROGRAMS]
+        # Until all is observed, it is the kernel log's count for a single code.
+        of_programs = sum(recent) if gpu.memory.seconds >= thresholds.XID_RECENT_SECONDS else max(recent, default=0.0)
         for last in xids:
             xid, fatal = last.labels["xid"], last.labels["fatal"]
             if _is_reported_elsewhere(xid, gpu, host):
                 continue
             count = gpu.last(xid_metrics.GPU_XID_ERRORS_TOTAL, xid=xid, fatal=fatal) or 1
-            harmless = xid == str(SLOW_GSP) and _recent_count(gpu, last, count) < SLOW_GSP_TIMES
+            harmless = xid == str(SLOW_GSP) and _recent_count(gpu, last) < SLOW_GSP_TIMES
             code, one = _xid(last, count, host, damaged=damaged, reset=last.last < gpu.reset_at, harmless=harmless)
             if code and not _are_few(code, of_programs, host):
                 found[code, gpu].append(one)
@@ -183,11 +187,8 @@ def _xids(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
         measured = first_of([one.measured for one in sorted(each, key=lambda one: (not one.is_critical, -one.last))])
         number = sum(one.number for one in each)
         detail = first_few(sorted({one.name for one in each}), 3) if code in _OF_SEVERAL_XIDS else ""
-        yield (
-            of_slot(code, about, measured, number, detail)
-            if isinstance(about, str)
-            else of_gpu(code, about, measured, value=number, detail=detail)
-        )
+        finding = of_host(code, measured, number, detail)
+        yield replace(finding, pci_bus_id=about) if isinstance(about, str) else finding.about(about)
 
 
 def _is_reported_elsewhere(xid: str, gpu: GpuEvidence, host: HostEvidence) -> bool:
@@ -198,34 +199,19 @@ def _is_reported_elsewhere(xid: str, gpu: GpuEvidence, host: HostEvidence) -> bo
     return xid == _RECOVERY and host.ended is None and gpu.last(modes.GPU_RECOVERY_ACTION) is not None
 
 
-def _recent_count(gpu: GpuEvidence, last: Series, count: float) -> float:
-    """Return how many Xids of one code came in the last minutes, at most; `count` in all."""
+def _recent_count(gpu: GpuEvidence, last: Series) -> float:
+    """Return how many Xids of one sort came in the last minutes, at most."""
     seconds = thresholds.XID_RECENT_SECONDS
     if gpu.age_seconds(last.last) > seconds:
-        return 0
-    known = gpu.memory.seconds >= seconds
-    return gpu.risen(xid_metrics.GPU_XID_ERRORS_TOTAL, seconds, **last.labels).amount if known else count
+        return 0.0
+    if gpu.memory.seconds >= seconds:
+        return gpu.risen(xid_metrics.GPU_XID_ERRORS_TOTAL, seconds, **last.labels).amount
+    return gpu.last(xid_metrics.GPU_XID_ERRORS_TOTAL, **last.labels) or 1
 
 
 def _are_few(code: str, count: float, host: HostEvidence) -> bool:
     """Whether these Xids concern only the programs that caused them; in files, all count."""
     return host.ended is None and BY_CODE[code].alert == _OF_PROGRAMS and count <= host.limit(code, "count")
-
-
-def _xids_of_programs(gpu: GpuEvidence) -> float:
-    """Return the recent Xids caused by programs; until all is observed, the kernel log's count for a single code."""
-    seconds = thresholds.XID_RECENT_SECONDS
-    recent = [
-        each.labels
-        for each in gpu.series(xid_metrics.GPU_XID_LAST_TIMESTAMP_SECONDS)
-        if gpu.age_seconds(each.last) <= seconds
-        and xid_check(each.labels["xid"], each.labels["fatal"]).alert == _OF_PROGRAMS
-    ]
-    if gpu.memory.seconds >= seconds:
-        count = sum(gpu.risen(xid_metrics.GPU_XID_ERRORS_TOTAL, seconds, **labels).amount for labels in recent)
-    else:
-        count = max((gpu.last(xid_metrics.GPU_XID_ERRORS_TOTAL, **labels) or 1 for labels in recent), default=0)
-    return count
 
 
 def _is_damaged(gpu: GpuEvidence) -> bool:
@@ -297,24 +283,13 @@ def kind_in_words(kind: str) -> str:
     return _NAMES.get(kind, f"Xid {kind}")
 
 
-@dataclass(frozen=True, slots=True)
-class Repetition:
+class Repetition(NamedTuple):
     """A kind of incident that came back."""
 
     kind: str  # label value of gpu_incidents_recent
     by: str  # the suspect: ``board`` or ``slot``
-    days: int  # length of the period
-    count: int  # occurrences on the board or in the slot
-    boards: int  # number of different boards affected in the slot
-    elsewhere: int  # occurrences on the board in other slots
-
-    @property
-    def description(self) -> str:
-        when = f"{kind_in_words(self.kind)}, {self.count} times in {self.days} days"
-        if self.by == "slot":
-            return f"{when} in this slot" + (f", on {self.boards} different boards" if self.boards > 1 else "")
-        moved = f", {self.elsewhere} of them in another slot" if self.elsewhere else ""
-        return f"{when} on this board{moved}"
+    times: int
+    description: str
 
 
 def repetitions(evidence: Evidence, **labels: str) -> tuple[Repetition, ...]:
@@ -325,10 +300,22 @@ def repetitions(evidence: Evidence, **labels: str) -> tuple[Repetition, ...]:
     recent = evidence.series(GPU_INCIDENTS_RECENT, **labels)
     counts = {(t.labels["kind"], t.labels["by"], int(t.labels["days"])): int(t.last) for t in recent}
     boards = {t.labels["kind"]: int(t.last) for t in evidence.series(GPU_INCIDENT_BOARDS_RECENT, **labels)}
-    kinds = dict.fromkeys(kind for kind, _, _ in counts if kind != _NEVER_ALONE)
-    enough = tuple((days, evidence.limit(_CODE, name)) for days, name in _DAYS)
-    found = (_repetition(kind, counts, boards.get(kind, 0), enough) for kind in kinds)
-    return tuple(sorted((each for each in found if each is not None), key=lambda each: -each.count))
+    found = []
+    for kind in dict.fromkeys(kind for kind, _, _ in counts if kind != _NEVER_ALONE):
+        several = boards.get(kind, 0) > 1
+        # If different boards fail the same way in one slot, suspect the slot, whatever else the board did.
+        for by, (days, limit) in product(("slot", "board") if several else ("board", "slot"), _DAYS):
+            times = counts.get((kind, by, days), 0)
+            if times >= evidence.limit(_CODE, limit):
+                elsewhere = times - counts.get((kind, "slot", days), 0)
+                if by == "slot":
+                    where = "in this slot" + (f", on {boards[kind]} different boards" if several else "")
+                else:
+                    where = "on this board" + (f", {elsewhere} of them in another slot" if elsewhere > 0 else "")
+                words = f"{kind_in_words(kind)}, {times} times in {days} days {where}"
+                found.append(Repetition(kind, by, times, words))
+                break
+    return tuple(sorted(found, key=lambda each: -each.times))
 
 
 def slots_without_gpu(host: HostEvidence) -> Mapping[str, tuple[Repetition, ...]]:
@@ -357,24 +344,11 @@ def _repeat_offenders(host: HostEvidence) -> Iterator[Finding]:
     """Yield one finding per GPU, or slot without one, with incidents that came back."""
     for gpu in host.gpus:
         if came_back := repetitions(gpu):
-            yield of_gpu(_CODE, gpu, _described(came_back), value=came_back[0].count, detail=came_back[0].description)
+            yield of_gpu(_CODE, gpu, _described(came_back), value=came_back[0].times, detail=came_back[0].description)
     for slot, came_back in slots_without_gpu(host).items():
         if came_back:
-            yield of_slot(_CODE, slot, _described(came_back), came_back[0].count, came_back[0].description)
+            yield of_slot(_CODE, slot, _described(came_back), came_back[0].times, came_back[0].description)
 
 
 def _described(came_back: Sequence[Repetition]) -> str:
     return f"{'; '.join(each.description for each in came_back)}: suspect the {came_back[0].by}"
-
-
-def _repetition(
-    kind: str, counts: dict[tuple[str, str, int], int], boards: int, limits: Sequence[tuple[int, float]]
-) -> Repetition | None:
-    # If different boards fail the same way in one slot, suspect the slot, whatever else the board did.
-    for by in ("slot", "board") if boards > 1 else ("board", "slot"):
-        for days, enough in limits:
-            count = counts.get((kind, by, days), 0)
-            if count >= enough:
-                elsewhere = max(0, count - counts.get((kind, "slot", days), 0)) if by == "board" else 0
-                return Repetition(kind, by, days, count, boards, elsewhere)
-    return None

@@ -9,14 +9,13 @@ from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.past import DAY_SECONDS, Amount
 from gpu_triage.judge.evidence.remember import OWNER_LABELS, Count, lately, was_up
-from gpu_triage.judge.evidence.series import Series
+from gpu_triage.judge.evidence.series import Series, many, sum_of
 from gpu_triage.judge.evidence.wording import first_few, length_of_time
 from gpu_triage.judge.findings.finding import Finding, of_host, of_slot
 from gpu_triage.read.gpu.presence import GPU_DEVICES
 from gpu_triage.read.host import cpu, infiniband, kernel_log, network_interfaces
 from gpu_triage.read.host.host_memory import GPU_HOST_EDAC_DIMM_ERRORS_TOTAL, GPU_HOST_EDAC_ERRORS_TOTAL
 from gpu_triage.read.host.kernel_messages import Ending, ProblemKind
-from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.read.metrics.contract import known
 from gpu_triage.read.metrics.metric import MetricSpec
 from gpu_triage.read.processes.vitals import GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS
@@ -59,14 +58,13 @@ def judge_host(host: HostEvidence) -> Iterator[Finding]:
 
 def judge_kernel(host: HostEvidence) -> Iterator[Finding]:
     """Yield one finding for each kind of trouble, with the subjects that the kernel names."""
-    reset_at = max((each.last for each in host.series(GPU_RESET_TIMESTAMP_SECONDS)), default=0.0)
     for rule in MESSAGE_RULES:
         counted = [
             (words, each)
             for kind, words in rule.kinds.items()
             for each in host.kernel_events(kind)
             if kind.ending is not Ending.MOMENTARY or host.age_seconds(each.last) <= rule.seconds
-            if not (rule.until_reset and each.last < reset_at)
+            if not (rule.until_reset and each.last < host.reset_at)
         ]
         said = [
             f"{words.format(each.labels['subject'] or rule.unnamed)}, last {host.when(each.last)}"
@@ -100,10 +98,10 @@ def _waits(host: HostEvidence, tasks: Sequence[str]) -> str:
 
 def _hot_cpus(host: HostEvidence) -> Iterator[str]:
     """Yield processors throttled by heat according to their counters: the kernel rate-limits its messages about it."""
-    for labels in host.labels_of(cpu.GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL):
-        share = host.risen(cpu.GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL, thresholds.HOT_CPU_SECONDS, **labels).mean
-        if share >= thresholds.HOT_CPU_SHARE:
-            yield f"CPUs of NUMA node {labels['numa_node']} too hot for {min(share, 1.0):.0%} of the time"
+    rises = host.rises(cpu.GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL, thresholds.HOT_CPU_SECONDS, "numa_node")
+    for node, rise in rises.items():
+        if rise.mean >= thresholds.HOT_CPU_SHARE:
+            yield f"CPUs of NUMA node {node} too hot for {min(rise.mean, 1.0):.0%} of the time"
 
 
 def _oom_killed(host: HostEvidence) -> Iterator[Finding]:
@@ -158,9 +156,8 @@ def _memory_errors(host: HostEvidence) -> Iterator[Finding]:
     now = [each for each in host.series(GPU_HOST_EDAC_ERRORS_TOTAL, severity="corrected") if each.increase > 0]
     if now:
         count, of = sum(each.increase for each in now), ", ".join(each.labels["controller"] for each in now)
-        yield of_host(
-            "host.memory_errors", f"{count:.0f} corrected memory errors just now, of memory controller {of}", count
-        )
+        measured = f"{count:.0f} corrected memory errors just now, of memory controller {of}"
+        yield of_host("host.memory_errors", measured, count)
     a_day, where = _errors(host, "corrected", DAY_SECONDS)
     if a_day.amount > host.limit("host.memory_errors_rising", "a_day"):
         measured = f"{a_day.amount:.0f} corrected memory errors in {length_of_time(a_day.seconds)}, of {where}"
@@ -169,19 +166,15 @@ def _memory_errors(host: HostEvidence) -> Iterator[Finding]:
 
 def _errors(host: HostEvidence, severity: str, seconds: float) -> tuple[Amount, str]:
     """Return errors within the last `seconds`, and the memory controllers that had them, as text."""
-    controllers = [labels["controller"] for labels in host.labels_of(GPU_HOST_EDAC_ERRORS_TOTAL, severity=severity)]
-    rises = {
-        controller: host.risen(GPU_HOST_EDAC_ERRORS_TOTAL, seconds, severity=severity, controller=controller)
-        for controller in controllers
-    }
+    rises = host.rises(GPU_HOST_EDAC_ERRORS_TOTAL, seconds, "controller", severity=severity)
     rising = [controller for controller, rise in rises.items() if rise.amount]
     modules = {
         labels["dimm_label"] or labels["dimm"]
         for labels in host.labels_of(GPU_HOST_EDAC_DIMM_ERRORS_TOTAL, severity=severity)
-        if labels["controller"] in rising and host.risen(GPU_HOST_EDAC_DIMM_ERRORS_TOTAL, seconds, **labels).amount
+        if host.risen(GPU_HOST_EDAC_DIMM_ERRORS_TOTAL, seconds, **labels).amount
     }
     where = f"memory controller {', '.join(rising)}" + (f", {first_few(sorted(modules), _SHOWN)}" if modules else "")
-    return host.risen(GPU_HOST_EDAC_ERRORS_TOTAL, seconds, severity=severity), where
+    return sum_of(rises.values()), where
 
 
 def _of_owner(labels: Mapping[str, str]) -> str:
@@ -198,18 +191,18 @@ def first_of(said: Sequence[str]) -> str:
 
 def _network(host: HostEvidence) -> Iterator[Finding]:
     """Yield one finding per kind of trouble, naming the affected ports and interfaces."""
-    recently, times = lately(host), "{port} {count:.0f} times"
     lost = _lost_links(host, infiniband.GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL, "network.port_flapping")
-    yield from _of_ports("network.port_flapping", lost, "link lost in the last hour: {ports}", times, value=max)
-    errors = _rose(host, infiniband.GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL, "network.port_errors")
-    words = "{port} {count:.0f} link errors"
-    yield from _of_ports("network.port_errors", errors, "{ports} " + recently, words, value=max)
-    timeouts = _rose(host, infiniband.GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL, "network.timeouts")
-    words = "requests not acknowledged: {ports} " + recently
-    yield from _of_ports("network.timeouts", timeouts, words, "{port} {count:.0f}", value=max)
-    bad = _rose(host, network_interfaces.GPU_HOST_NETWORK_ERRORS_TOTAL, "network.interface_errors")
-    words = "bad packets: {ports} " + recently
-    yield from _of_ports("network.interface_errors", bad, words, "{port} {count:.0f}", value=max)
+    each, words = "{port} {count:.0f}", "link lost in the last hour: {ports}"
+    yield from _of_ports("network.port_flapping", lost, words, f"{each} times", value=max)
+    for code, spec, words, said in (
+        ("network.port_errors", infiniband.GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL, "{ports}", f"{each} link errors"),
+        ("network.timeouts", infiniband.GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL, "requests not acknowledged: {ports}", each),
+        ("network.interface_errors", network_interfaces.GPU_HOST_NETWORK_ERRORS_TOTAL, "bad packets: {ports}", each),
+    ):
+        by = (name for name in spec.labels if name != "direction")
+        rises = host.rises(spec, thresholds.EVENTS_REMEMBERED_SECONDS, *by)
+        rose = known({port: many(rise, host.limit(code, "count")) for port, rise in rises.items()})
+        yield from _of_ports(code, rose, f"{words} {lately(host)}", said, value=max)
     ratios = host.series(infiniband.GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO)
     slow, words = {each.name: each.last for each in ratios if each.high < 1}, "{ports} of the rate that it should have"
     yield from _of_ports("network.port_slow", slow, words, "{port} at {count:.0%}", value=min)
@@ -242,19 +235,8 @@ def _of_ports(
 
 def _lost_links(host: HostEvidence, spec: MetricSpec, code: str) -> dict[str, float]:
     """Return how often each port or interface lost its link in the last hour, of those above the finding's limit."""
-    rises = {each.name: host.risen(spec, thresholds.PORT_DOWNS_SECONDS, **each.labels) for each in host.series(spec)}
+    rises = host.rises(spec, thresholds.PORT_DOWNS_SECONDS, *spec.labels)
     return {name: rise.amount for name, rise in rises.items() if rise.amount > host.limit(code, "downs")}
-
-
-def _rose(host: HostEvidence, spec: MetricSpec, code: str) -> dict[str, float]:
-    """Return how much a counter rose lately by port, or interface, of those above the finding's limit."""
-    names = spec.labels[:2] if "port" in spec.labels else spec.labels[:1]
-    ports = dict.fromkeys(each.values[: len(names)] for each in host.series(spec))
-    rose = {
-        ":".join(port): host.rose(spec, host.limit(code, "count"), **dict(zip(names, port, strict=True)))
-        for port in ports
-    }
-    return known(rose)
 
 
 def _degraded(host: HostEvidence) -> Iterator[Finding]:

@@ -1,10 +1,8 @@
 """Is the path to the GPU, or from GPU to GPU, broken or slow? PCIe links, slots, uplinks, peer access and NVLink."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
-from operator import itemgetter
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, Literal, NamedTuple
 
 from gpu_triage.judge.conditions.host import first_of
 from gpu_triage.judge.evidence import pcie_paths, thresholds
@@ -15,16 +13,17 @@ from gpu_triage.judge.evidence.remember import Count, lately
 from gpu_triage.judge.evidence.series import many, sum_of
 from gpu_triage.judge.evidence.wording import first_few, length_of_time, ranges
 from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host
-from gpu_triage.judge.findings.link_advice import LINK_ADVICE, Attribute, LinkCause, link_cause
-from gpu_triage.judge.findings.table import Advice
+from gpu_triage.judge.findings.table import Advice, advice_on
 from gpu_triage.read.gpu import nvlink, pcie
 from gpu_triage.read.gpu.fabric import FABRIC_JOINED, GPU_FABRIC_STATE
 from gpu_triage.read.gpu.presence import GPU_P2P_EXPECTED
 from gpu_triage.read.gpu.topology import GPU_P2P_STATUS
 from gpu_triage.read.host.pcie_uplinks import devices_behind
-from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.read.metrics.metric import MetricSpec
 from gpu_triage.read.xid import xid_metrics
+
+Attribute = Literal["generation", "width"]
+Part = Literal["card", "slot"]
 
 _LIMITS: Final[Mapping[Attribute, tuple[MetricSpec, MetricSpec, MetricSpec]]] = {
     "generation": (
@@ -40,6 +39,30 @@ _LIMITS: Final[Mapping[Attribute, tuple[MetricSpec, MetricSpec, MetricSpec]]] = 
 }
 """What is expected of a link, and the maximum of card and slot."""
 
+_SAME_CARD: Final = (
+    "Reseating does not help: if it is the same card as before, it is damaged, so {drain} the host and replace it; if "
+    "it is another one, record the baseline again or correct the --expect option."
+)
+_BANDWIDTH: Final = "transfers to and from the GPU have a fraction of their bandwidth."
+
+LINK_ADVICE: Final[Mapping[tuple[Attribute, Part | None], Advice]] = {
+    ("width", "card"): advice_on(f"The card offers fewer lanes than this link should have: {_BANDWIDTH}", _SAME_CARD),
+    ("width", "slot"): advice_on(
+        f"The slot offers fewer lanes than this link should have: {_BANDWIDTH}",
+        "Reseating does not help: {drain} the host, then move the card to a slot with enough lanes, change the "
+        "riser or correct how the BIOS splits the lanes.",
+    ),
+    ("generation", "card"): advice_on(
+        "The card offers a lower PCIe generation than this link should reach.", _SAME_CARD
+    ),
+    ("generation", "slot"): advice_on(
+        "The slot offers a lower PCIe generation than this link should reach.",
+        "Reseating does not help: {drain} the host, then look for a BIOS setting that limits the slot, and try "
+        "another riser or slot.",
+    ),
+}
+"""None for other causes, on which the finding itself has advice."""
+
 _NVLINK_ERRORS: Final = (((nvlink.REPLAY, nvlink.RECOVERY), "replays"), (("crc",), "crc"))
 """Types of NVLink errors that count together, and the name of their limit."""
 
@@ -52,12 +75,12 @@ def judge_links(host: HostEvidence) -> Iterator[Finding]:
         replays = pcie_paths.many_replays(gpu)
         if replays is not None:
             yield of_gpu("pcie.replays", gpu, f"{replays:.0f} replays {lately(gpu)}", value=replays)
-        if errors := tuple(pcie_paths.aer_errors(gpu)):
+        if errors := pcie_paths.aer_errors(gpu):
             measured = ", ".join(
-                f"{', '.join(f'{count:.0f} {what}' for count, what, _ in alike)} {lately(gpu, seconds)}"
-                for seconds, alike in groupby(sorted(errors, key=itemgetter(2)), key=itemgetter(2))
+                f"{', '.join(f'{count:.0f} {what}' for what, count in alike.items())} {lately(gpu, seconds)}"
+                for seconds, alike in errors.items()
             )
-            yield of_gpu("pcie.aer", gpu, measured, value=sum(count for count, _, _ in errors))
+            yield of_gpu("pcie.aer", gpu, measured, value=sum(sum(alike.values()) for alike in errors.values()))
     yield from _nvlink(host)
     yield from _switches(host)
     yield from _uplinks(host)
@@ -115,8 +138,18 @@ def _link_changes(gpu: GpuEvidence, slot: str) -> Iterator[Finding]:
 def _cause_advice(gpu: GpuEvidence, attribute: Attribute) -> Advice | None:
     """Return advice about a card or slot that cannot provide what is expected; None if both can."""
     expected, card, slot = (gpu.last(spec) for spec in _LIMITS[attribute])
-    cause = link_cause(expected, card, slot)
-    return None if cause is LinkCause.LINK else LINK_ADVICE[attribute, cause]
+    return LINK_ADVICE.get((attribute, weaker_part(expected, card, slot)))
+
+
+def weaker_part(expected: float | None, card: float | None, slot: float | None) -> Part | None:
+    """Return which part limits a link below its `expected` capability; None if both support it, or do not report it.
+
+    >>> weaker_part(16, card=16, slot=8)
+    'slot'
+    """
+    if expected is not None and card is not None and card < expected:
+        return "card"
+    return "slot" if expected is not None and slot is not None and slot < expected else None
 
 
 def _nvlink(host: HostEvidence) -> Iterator[Finding]:
@@ -138,7 +171,11 @@ def _nvlink(host: HostEvidence) -> Iterator[Finding]:
         if downs.amount >= gpu.limit("nvlink.flapping", "downs"):
             measured = f"links went down {downs.amount:.0f} times in {length_of_time(downs.seconds)}"
             yield of_gpu("nvlink.flapping", gpu, measured, value=downs.amount)
-        rose = [(_nvlink_errors(gpu, kinds, name), kinds) for kinds, name in _NVLINK_ERRORS]
+        rises = gpu.rises(nvlink.GPU_NVLINK_ERRORS_TOTAL, thresholds.EVENTS_REMEMBERED_SECONDS, "type")
+        rose = (
+            (many(sum_of(rises[kind] for kind in kinds if kind in rises), gpu.limit("nvlink.errors", name)), kinds)
+            for kinds, name in _NVLINK_ERRORS
+        )
         if errors := [(count, kinds) for count, kinds in rose if count is not None]:
             words = ", ".join(f"{count:.0f} {' and '.join(kinds)}" for count, kinds in errors)
             total = sum(count for count, _ in errors)
@@ -152,12 +189,6 @@ def _nvlink(host: HostEvidence) -> Iterator[Finding]:
         yield from _c2c(gpu)
 
 
-def _nvlink_errors(gpu: GpuEvidence, kinds: Sequence[str], limit: str) -> float | None:
-    seconds = thresholds.EVENTS_REMEMBERED_SECONDS
-    amounts = (gpu.risen(nvlink.GPU_NVLINK_ERRORS_TOTAL, seconds, type=kind) for kind in kinds)
-    return many(sum_of(amounts), gpu.limit("nvlink.errors", limit))
-
-
 def _quality(gpu: GpuEvidence) -> Iterator[Finding]:
     """Yield NVLink 5 links (which count no replays) that recover repeatedly, and links with a high bit error rate.
 
@@ -165,17 +196,13 @@ def _quality(gpu: GpuEvidence) -> Iterator[Finding]:
     it failed (github.com/marin-community/marin, issue 9086).
     """
     if not gpu.has(nvlink.GPU_NVLINK_ERRORS_TOTAL, type=nvlink.REPLAY):
-        found = [
-            (gpu.memory.rise(nvlink.GPU_NVLINK_LINK_ERRORS_TOTAL, link.values, thresholds.RECOVERIES_SECONDS), link)
-            for link in gpu.series(nvlink.GPU_NVLINK_LINK_ERRORS_TOTAL, type=nvlink.RECOVERY)
-        ]
-        again = [(rise, link) for rise, link in found if rise.amount >= gpu.limit("nvlink.recovering", "count")]
+        spec, seconds = nvlink.GPU_NVLINK_LINK_ERRORS_TOTAL, thresholds.RECOVERIES_SECONDS
+        rises = gpu.rises(spec, seconds, "link", type=nvlink.RECOVERY)
+        again = {link: rise for link, rise in rises.items() if rise.amount >= gpu.limit("nvlink.recovering", "count")}
         if again:
-            words = ", ".join(f"link {link.labels['link']} recovered {rise.amount:.0f} times" for rise, link in again)
-            longest = max(rise.seconds for rise, _ in again)
-            most = max(rise.amount for rise, _ in again)
-            detail = f"link {ranges(link.labels['link'] for _, link in again)}"
-            measured = f"{words} in {length_of_time(longest)}"
+            words = ", ".join(f"link {link} recovered {rise.amount:.0f} times" for link, rise in again.items())
+            most, longest = (max(each) for each in zip(*again.values(), strict=True))
+            measured, detail = f"{words} in {length_of_time(longest)}", f"link {ranges(again)}"
             yield of_gpu("nvlink.recovering", gpu, measured, value=most, detail=detail)
     high = {
         link.labels["link"]: f"link {link.labels['link']}: {link.last:.0e}"
@@ -197,22 +224,20 @@ def _c2c(gpu: GpuEvidence) -> Iterator[Finding]:
 
 def _switches(host: HostEvidence) -> Iterator[Finding]:
     """Yield SXids of NVSwitches, one finding per severity. Resetting the GPUs also resets the switches."""
-    reset_at = max((each.last for each in host.series(GPU_RESET_TIMESTAMP_SECONDS)), default=0.0)
     damaged = any(gpu.fabric_trouble is not None for gpu in host.answering)
     open_seconds = thresholds.XID_DAMAGE_SECONDS if damaged else thresholds.XID_OPEN_SECONDS
     found: dict[str, dict[str, str]] = defaultdict(dict)
     for last in host.series(xid_metrics.GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS):
         fatal = last.labels["fatal"] == "true"
         age_seconds = host.age_seconds(last.last)
-        if age_seconds > (open_seconds if fatal else thresholds.XID_RECENT_SECONDS) or last.last < reset_at:
+        if age_seconds > (open_seconds if fatal else thresholds.XID_RECENT_SECONDS) or last.last < host.reset_at:
             continue
         count = host.last(xid_metrics.GPU_NVSWITCH_SXID_ERRORS_TOTAL, **last.labels) or 1
         times = "" if count == 1 else f", {count:.0f} times since the kernel log begins"
         word = "fatal" if fatal else "nonfatal"
         sxid, switch = f"SXid {last.labels['sxid']}", last.labels["pci_bus_id"]
-        found["nvswitch.sxid_fatal" if fatal else "nvswitch.sxid"][f"{sxid} of switch {switch}"] = (
-            f"{sxid} ({word}) of the switch at {switch}, last {host.when(last.last)}{times}"
-        )
+        said = f"{sxid} ({word}) of the switch at {switch}, last {host.when(last.last)}{times}"
+        found["nvswitch.sxid_fatal" if fatal else "nvswitch.sxid"][f"{sxid} of switch {switch}"] = said
     for code, seen in found.items():
         yield of_host(code, first_of([*seen.values()]), len(seen), first_few(sorted(seen), 3))
 
@@ -252,12 +277,9 @@ def _peers(host: HostEvidence) -> Iterator[Finding]:
     """Yield slots that give less than others, and GPUs that do not reach each other directly."""
     for gpu, lesser in host.lesser_slots.items():
         moves = pcie_paths.traffic_text(gpu)
-        measured = (
-            f"its slot gives {lesser.gives.text}, that of GPU {ranges(lesser.in_slots_of)} {lesser.better.text}"
-            f"{moves and f'; it {moves}'}"
-        )
-        detail = f"{lesser.gives.text}, that of GPU {ranges(lesser.in_slots_of)} {lesser.better.text}"
-        yield of_gpu("pcie.below_peers", gpu, measured, value=lesser.gives.lanes, detail=detail)
+        gives = f"{lesser.gives.text}, that of GPU {ranges(lesser.in_slots_of)} {lesser.better.text}"
+        measured = f"its slot gives {gives}{moves and f'; it {moves}'}"
+        yield of_gpu("pcie.below_peers", gpu, measured, value=lesser.gives.lanes, detail=gives)
     if host.last(GPU_P2P_EXPECTED) == 0:
         return
     paths = list(_peer_paths(host))

@@ -3,7 +3,6 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from gpu_triage.judge.bottleneck.classes import STARVED, Bottleneck, Bottlenecks
@@ -15,6 +14,7 @@ from gpu_triage.judge.evidence.owners import (
     GpuOwner,
     allocated_to,
     idle_for_a_reason,
+    is_explained,
     loaded_bytes_per_second,
     owners_of,
     owners_text,
@@ -60,7 +60,7 @@ def stopped(host: HostEvidence, gpu: GpuEvidence, bottleneck: Bottleneck) -> str
     seconds = bottleneck.stopped_seconds
     if seconds < thresholds.STOPPED_SECONDS or not _stands_still(gpu, bottleneck):
         return ""
-    if seconds < saving_explains_seconds(host.recent, gpu) or idle_for_a_reason(host.recent, gpu):
+    if is_explained(host.recent, gpu, seconds):
         return ""
     unknown = "" if saves(host.recent, gpu) is not None else "; what its job writes is not known"
     return f"no work for {seconds:.0f} s, directly after it worked{unknown}"
@@ -72,17 +72,16 @@ def _hangs(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
     GPUs of a job are stuck together if none of them works: an evaluation on one of them, or a checkpoint that the job
     saves, makes the others wait as long. Slow communication would move data; without counters, none is known to spin.
     """
-    found = [text for gpus in _jobs(host, bottlenecks) if (text := _stuck_ranks(host, gpus, bottlenecks))]
-    if not found:
+    stuck = {text: gpus for gpus in _jobs(host, bottlenecks) if (text := _stuck_ranks(host, gpus, bottlenecks))}
+    if not stuck:
         # Whatever else their job does: nothing that they wait for takes so long.
         spinning = (gpu for gpu, each in bottlenecks.items() if each.spinning_seconds >= thresholds.UNEXPLAINED_SECONDS)
         lasting = [gpu for gpu in spinning if _is_silent(host, gpu)]
         if len(lasting) >= thresholds.SILENT_GPUS:
-            found = [(f"GPU {_indices(lasting)}: {_SPINS}", [gpu.gpu for gpu in lasting])]
-    if found:
-        texts, stuck = zip(*found, strict=True)
-        indices = ranges(index for gpus in stuck for index in gpus)
-        yield of_host("work.collective_hang", "; ".join(texts), sum(map(len, stuck)), f"GPU {indices}")
+            stuck = {f"GPU {_indices(lasting)}: {_SPINS}": lasting}
+    if stuck:
+        indices = [gpu.gpu for gpus in stuck.values() for gpu in gpus]
+        yield of_host("work.collective_hang", "; ".join(stuck), len(indices), f"GPU {ranges(indices)}")
 
 
 def _jobs(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Sequence[GpuEvidence]]:
@@ -98,10 +97,8 @@ def _jobs(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Sequence[Gpu
             yield gpus
 
 
-def _stuck_ranks(
-    host: HostEvidence, gpus: Sequence[GpuEvidence], bottlenecks: Bottlenecks
-) -> tuple[str, Sequence[str]] | None:
-    """Describe and list the stuck GPUs of one job; None if one of them works, or not for long enough."""
+def _stuck_ranks(host: HostEvidence, gpus: Sequence[GpuEvidence], bottlenecks: Bottlenecks) -> str:
+    """Describe how the GPUs of one job are stuck; "" if one of them works, or not for long enough."""
     stopped_for: dict[GpuEvidence, float] = {}
     spinning_for: dict[GpuEvidence, float] = {}
     for gpu in gpus:
@@ -111,19 +108,18 @@ def _stuck_ranks(
         elif bottleneck.spins_after_work and bottleneck.spinning_seconds and _is_silent(host, gpu):
             spinning_for[gpu] = bottleneck.spinning_seconds
         else:
-            return None
+            return ""
     seconds = min((*stopped_for.values(), *spinning_for.values()))
-    alone = thresholds.STOPPED_SECONDS if stopped_for else thresholds.STUCK_SECONDS
-    if seconds < (thresholds.WAITED_FOR_SECONDS if stopped_for and spinning_for else alone):
-        return None
-    if seconds < saving_explains_seconds(host.recent, gpus[0]):
-        return None
-    if not spinning_for:
-        if all(idle_for_a_reason(host.recent, gpu) for gpu in stopped_for):
-            return None
-        return f"GPU {_indices(stopped_for)} stopped together, directly after they worked", [gpu.gpu for gpu in gpus]
-    spins = f"GPU {_indices(spinning_for)}: {_SPINS}"
-    return (f"GPU {_indices(stopped_for)} stopped; {spins}" if stopped_for else spins), [gpu.gpu for gpu in gpus]
+    least = thresholds.STOPPED_SECONDS if stopped_for else thresholds.STUCK_SECONDS
+    if stopped_for and spinning_for:
+        least = thresholds.WAITED_FOR_SECONDS
+    if seconds < max(least, saving_explains_seconds(host.recent, gpus[0])):
+        return ""
+    stops, spins = f"GPU {_indices(stopped_for)} stopped", f"GPU {_indices(spinning_for)}: {_SPINS}"
+    if spinning_for:
+        return f"{stops}; {spins}" if stopped_for else spins
+    explained = all(idle_for_a_reason(host.recent, gpu) for gpu in stopped_for)
+    return "" if explained else f"{stops} together, directly after they worked"
 
 
 def _indices(gpus: Iterable[GpuEvidence]) -> str:
@@ -227,7 +223,11 @@ def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]
             spent = {gpu: spent[gpu] for gpu in others}
         limited = {gpu: limit for gpu in spent if (limit := _limit(resource, gpu, bottlenecks[gpu]))}
         if limited:
-            yield replace(_limited(resource, limited), loss=_lost(resource, limited, bottlenecks))
+            worst, code = max(limited.values()), f"{resource}.limited"
+            measured = f"{_counted(limited)} waiting: {worst.because}"
+            # memory.limited also covers OOM kills, which have no share.
+            share = worst.share if BY_CODE[code].measure else None
+            yield of_host(code, measured, share, worst.limit, loss=_lost(resource, limited, bottlenecks))
         if starved := {gpu: because for gpu, because in spent.items() if gpu not in limited}:
             # Why a GPU waits now is more useful than how long one waited.
             now = (each.because for gpu in starved if (each := bottlenecks[gpu]).name == resource)
@@ -237,8 +237,8 @@ def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]
             detail = ", ".join((f"GPU {ranges(gpu.gpu for gpu in starved)}", *named))
             advice = BY_CODE["storage.not_responding"].advice if silent else None
             measured = f"{_counted(starved)} waiting: {because}"
-            finding = of_host(f"{resource}.starved", measured, len(starved), detail, advice)
-            yield replace(finding, loss=_lost(resource, starved, bottlenecks))
+            lost = _lost(resource, starved, bottlenecks)
+            yield of_host(f"{resource}.starved", measured, len(starved), detail, cause_advice=advice, loss=lost)
         elif reason is not None:
             yield of_host(f"{resource}.saturated", reason)
 
@@ -253,23 +253,13 @@ def _limit(resource: str, gpu: GpuEvidence, bottleneck: Bottleneck) -> LimitedJo
     return (bottleneck.limit if bottleneck.name == resource else None) or limited_job(resource, gpu, lately=True)
 
 
-def _limited(resource: str, limited: Mapping[GpuEvidence, LimitedJob]) -> Finding:
-    """Return the finding for GPUs that wait for CPU time or memory because of their own job's limit, not the host."""
-    worst = max(limited.values())
-    code = f"{resource}.limited"
-    measured = f"{_counted(limited)} waiting: {worst.because}"
-    # memory.limited also covers OOM kills, which have no share.
-    return of_host(code, measured, worst.share if BY_CODE[code].measure else None, worst.limit)
-
-
 def _killed(host: HostEvidence) -> Iterator[Finding]:
     """Yield jobs with processes OOM-killed at their own memory limit, from cgroup counters; each cgroup once."""
     killed = {name: count for gpu in host.answering for name, count in killed_at_limit(gpu)}
     if killed:
-        measured = ", ".join(f"{count:.0f} process{'es' if count > 1 else ''} of {n}" for n, count in killed.items())
-        yield of_host(
-            "memory.limited", f"killed at the job's own memory limit: {measured}", detail=first_few([*killed], 3)
-        )
+        counts = ", ".join(f"{count:.0f} process{'es' if count > 1 else ''} of {n}" for n, count in killed.items())
+        measured = f"killed at the job's own memory limit: {counts}"
+        yield of_host("memory.limited", measured, detail=first_few([*killed], 3))
 
 
 def _counted(gpus: Collection[GpuEvidence]) -> str:
@@ -310,9 +300,7 @@ def _allocated_idle(gpu: GpuEvidence) -> Iterator[Finding]:
 def _locality(gpu: GpuEvidence) -> Iterator[Finding]:
     if gpu.last(on_gpu.GPU_NUMA_MISMATCHED_PROCESSES):
         remote = [each.labels for each in gpu.series(on_gpu.GPU_PROCESS_NUMA_LOCAL) if each.last == 0]
-        names = ", ".join(
-            f"{labels['process'] or 'process'} ({labels['pid']}){_distance(gpu, labels)}" for labels in remote
-        )
+        names = ", ".join(f"{each['process'] or 'process'} ({each['pid']}){_distance(gpu, each)}" for each in remote)
         measured = f"GPU on node {gpu.node}, on far nodes: {names or 'a process'}"
         count = gpu.last(on_gpu.GPU_NUMA_MISMATCHED_PROCESSES)
         yield of_gpu("numa.mismatch", gpu, measured, value=count, detail=names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -26,7 +26,6 @@ from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_EXPECTED_GENERATION, GPU_PCIE
 from gpu_triage.read.gpu.presence import GPU_ERROR_INFO, GPU_UP
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE, GPU_THROTTLE_SECONDS_TOTAL
 from gpu_triage.read.gpu.topology import GPU_NUMA_NODE
-from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.read.processes.on_gpu import (
     GPU_PROCESS_INFO,
     GPU_PROCESS_MEMORY_BYTES,
@@ -91,11 +90,10 @@ class Slowdown(NamedTuple):
 
         A short spell now and then is not taken for more than it is. Only observable time counts.
         """
-        past = partial(gpu.memory.over, gpu.key, self.code)
-        ends = [thresholds.PART_SECONDS * part for part in range(thresholds.PARTS + 1)]
-        if not self.share and not past(ends[-1]).amount:
+        past = gpu.memory.past(gpu.key, self.code)
+        if not self.share and not past.over(thresholds.PART_SECONDS * thresholds.PARTS).amount:
             return 0.0
-        sums = [past(end).amount for end in ends]
+        sums = [past.over(thresholds.PART_SECONDS * part).amount for part in range(thresholds.PARTS + 1)]
         parts = [(longer - shorter) / thresholds.PART_SECONDS for shorter, longer in pairwise(sums)]
         most = gpu.limit(self.code, "share")
         # Newest first: an earlier spell ends where a part above the limit follows one that is not.
@@ -514,13 +512,9 @@ class GpuEvidence(Evidence):
     def held_idle(self) -> bool:
         """Whether a job holds memory on it while it is idle: hung, if it was busy before."""
         share, drawn = self.busy_share, self.power_share
-        return (
-            self.occupied
-            and self.holds_memory
-            and share is not None
-            and share < thresholds.HUNG_BUSY_SHARE
-            and (drawn is None or drawn < thresholds.HUNG_POWER_SHARE)
-        )
+        if not self.occupied or not self.holds_memory or share is None or share >= thresholds.HUNG_BUSY_SHARE:
+            return False
+        return drawn is None or drawn < thresholds.HUNG_POWER_SHARE
 
     @cached_property
     def contained_error(self) -> bool:
@@ -530,11 +524,6 @@ class GpuEvidence(Evidence):
         if contained_at is None:
             return False
         return double_bit_at is None or abs(contained_at - double_bit_at) < thresholds.CONTAINED_SECONDS
-
-    @property
-    def reset_at(self) -> float:
-        """Unix time in seconds of its last reset; 0 if none is known."""
-        return self.last(GPU_RESET_TIMESTAMP_SECONDS) or 0.0
 
     @property
     def recent_critical_xids(self) -> list[str]:

@@ -196,10 +196,11 @@ def _tasks(of_job: float | None) -> str:
 class HostEvidence(Evidence):
     """All series of a host.
 
-    Call the `scarce_*` methods on the last part of the window (`recent`): they return what was measured, or None if the
-    resource is not scarce. `ease` multiplies the thresholds: below 1 for a class that a GPU is already in (hysteresis).
-    `time_texts` has what to show for events without an exact time, by the timestamp used in place of that time. `ended`
-    has, of files, the timestamps of Xids that a later load of the driver ended; None on a live host.
+    Call the `scarce_*` methods on the last part of the window (`recent`), with that of a GPU: they return what was
+    measured, or None if the resource is not scarce. `ease` multiplies the thresholds: below 1 for a class that a GPU is
+    already in (hysteresis). `time_texts` has what to show for events without an exact time, by the timestamp used in
+    place of that time. `ended` has, of files, the timestamps of Xids that a later load of the driver ended; None on a
+    live host.
     """
 
     time_texts: Mapping[float, str] = field(default_factory=dict)
@@ -237,8 +238,7 @@ class HostEvidence(Evidence):
     @cached_property
     def missing_lanes(self) -> Mapping[GpuEvidence, MissingLanes]:
         """The GPUs that respond with links that lack lanes."""
-        links = {gpu: missing_lanes(gpu, self.gpus) for gpu in self.answering}
-        return {gpu: missing for gpu, missing in links.items() if missing is not None}
+        return known({gpu: missing_lanes(gpu, self.gpus) for gpu in self.answering})
 
     @cached_property
     def lesser_slots(self) -> Mapping[GpuEvidence, LesserSlot]:
@@ -259,9 +259,8 @@ class HostEvidence(Evidence):
     def limited_clocks(self) -> Mapping[GpuEvidence, LimitedClock]:
         """The GPUs with a clock that is held down, by themselves or below their peers: for class and finding alike."""
         drop = self.limit("clock.straggler", "drop")
-        own = ((gpu, gpu.limited_clock) for gpu in self.answering)
         lower = dict(each for peers in self.busy_models for each in set_lower(peers, drop))
-        return {**lower, **{gpu: limited for gpu, limited in own if limited is not None}}
+        return {**lower, **known({gpu: gpu.limited_clock for gpu in self.answering})}
 
     @cached_property
     def short_uplinks(self) -> tuple[ShortUplink, ...]:
@@ -339,7 +338,7 @@ class HostEvidence(Evidence):
         swapped = self.rate(GPU_HOST_SWAP_IN_BYTES_TOTAL) or 0.0
         if swapped >= self.limit("memory.starved", "rate") * ease:
             return f"{swapped / 1024**2:.1f} MiB/s read back from swap"
-        of_job = self._of_job(waiting, "memory")
+        of_job = limited_jobs.pressure(waiting, "memory")
         stalled = (self.pressure("memory") if of_job is None else of_job) or 0.0
         if stalled >= self.limit("memory.starved", "pressure") * ease:
             return f"{_tasks(of_job)} stalled for memory {stalled:.0%} of the time"
@@ -353,14 +352,7 @@ class HostEvidence(Evidence):
         If the own tasks of the job on the `waiting` GPU hardly wait for I/O, busy disks, slow NFS and waiting tasks are
         ignored: they belong to another workload, such as a backup. If the job's waits are unknown, they count.
         """
-        blocked = None if waiting is None else limited_jobs.waits_for_storage(waiting.over(self.seconds), ease)
-        reasons = [*filter(None, (blocked,)), *self._slow_storage(ease, waiting)]
-        reasons += () if measured else self.silent_servers()
-        return "; ".join(reasons) or None
-
-    def _of_job(self, gpu: GpuEvidence | None, resource: str) -> float | None:
-        """Return the share of the same period in which a GPU's own job waited for a resource; None if unknown."""
-        return None if gpu is None else limited_jobs.pressure(gpu.over(self.seconds), resource)
+        return "; ".join((*self._slow_storage(ease, waiting), *(() if measured else self.silent_servers()))) or None
 
     def mostly_writes(self) -> bool:
         """Whether disks, NFS and Lustre write more than they read, as while a checkpoint is saved."""
@@ -373,18 +365,11 @@ class HostEvidence(Evidence):
         rates = (self.rate(local) if disks else None, *(self.rate(spec, direction=direction) for spec in remote))
         return sum(rate for rate in rates if rate is not None)
 
-    @property
-    def uploaded_bytes_per_second(self) -> float:
-        """What it sends, if that is much more than it receives, as to an object store; else 0."""
-        sent = self.rate(network_interfaces.GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL) or 0.0
-        received = self.rate(network_interfaces.GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL) or 0.0
-        return sent if sent > thresholds.UPLOADING_RATIO * received else 0.0
-
     def scarce_cpu_of(self, gpu: GpuEvidence, ease: float = 1.0, *, single: bool) -> str | None:
         """Return why CPUs are scarce for a GPU; if `single`, one CPU that its job (any, if unknown) fills is enough."""
         if not limited_jobs.knows_threads(gpu):
             return self.scarce_cpu(gpu.node, ease, single=single)
-        full = limited_jobs.full_thread(gpu.over(self.seconds), ease) if single else None
+        full = limited_jobs.full_thread(gpu, ease) if single else None
         return self.scarce_cpu(gpu.node, ease, single=False) or full
 
     def scarce_cpu(self, node: str | None, ease: float = 1.0, *, single: bool) -> str | None:
@@ -415,40 +400,21 @@ class HostEvidence(Evidence):
         ]
         return "; ".join(near) or None
 
-    def broken_network(self, ease: float = 1.0) -> str | None:
-        """Return which ports lose their link, RDMA requests or packets, or how much TCP loses: their users wait."""
-        downs = (
-            f"{each.name} went down {each.increase:.0f} times" if each.increase > 1 else f"{each.name} went down"
-            for each in self.series(infiniband.GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL)
-            if each.increase >= 1
-        )
-        lost = (f"{port} had {count:.0f} requests not acknowledged" for port, count in self.timeouts())
-        drops = (
-            f"{each.name} {rate:.0f} packets a second dropped"
-            for each in self.series(network_interfaces.GPU_HOST_NETWORK_DROPS_TOTAL)
-            if (rate := each.rate or 0.0) >= thresholds.DROPPED_PER_SECOND * ease
-        )
-        return "; ".join((*downs, *lost, *drops, *self._retransmits(ease))) or None
-
-    def _retransmits(self, ease: float) -> Iterator[str]:
-        sent = self.rate(network_interfaces.GPU_HOST_TCP_SEGMENTS_SENT_TOTAL)
-        again = self.rate(network_interfaces.GPU_HOST_TCP_SEGMENTS_RETRANSMITTED_TOTAL)
-        if sent is None or again is None or sent < thresholds.FEWEST_SEGMENTS:
-            return
-        if again >= thresholds.RETRANSMITTED_SHARE * ease * sent:
-            yield f"TCP sends {again / sent:.1%} of its segments again"
-
-    @property
-    def talks_rdma(self) -> bool:
-        """Whether RDMA adapters of the host send as much as ranks on other hosts would get."""
-        sent = self.rate(infiniband.GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL) or 0.0
-        return sent >= thresholds.TALKING_BYTES_PER_SECOND
-
-    def timeouts(self) -> Iterator[tuple[str, float]]:
-        """Yield ports with more than occasional RDMA request timeouts, and their number in the window."""
+    def network_losses(self, ease: float = 1.0) -> Iterator[str]:
+        """Yield which ports lose their link, RDMA requests or packets, and how much TCP loses: their users wait."""
+        for each in self.series(infiniband.GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL):
+            if each.increase >= 1:
+                yield f"{each.name} went down" + (f" {each.increase:.0f} times" if each.increase > 1 else "")
         for each in self.series(infiniband.GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL):
             if count := many(Amount(each.increase, each.seconds), self.limit("network.timeouts", "count")):
-                yield each.name, count
+                yield f"{each.name} had {count:.0f} requests not acknowledged"
+        for each in self.series(network_interfaces.GPU_HOST_NETWORK_DROPS_TOTAL):
+            if (rate := each.rate or 0.0) >= thresholds.DROPPED_PER_SECOND * ease:
+                yield f"{each.name} {rate:.0f} packets a second dropped"
+        sent = self.rate(network_interfaces.GPU_HOST_TCP_SEGMENTS_SENT_TOTAL) or 0.0
+        again = self.rate(network_interfaces.GPU_HOST_TCP_SEGMENTS_RETRANSMITTED_TOTAL) or 0.0
+        if sent >= thresholds.FEWEST_SEGMENTS and again >= thresholds.RETRANSMITTED_SHARE * ease * sent:
+            yield f"TCP sends {again / sent:.1%} of its segments again"
 
     def line_rates(self) -> Iterator[tuple[str, str, float]]:
         """Yield adapter, direction, and traffic as a share of line rate, for every adapter with a known rate.
@@ -472,13 +438,15 @@ class HostEvidence(Evidence):
             yield from ((name, way, carried / rate) for way, carried in traffic.items() if rate > 0)
 
     def _slow_storage(self, ease: float, waiting: GpuEvidence | None) -> Iterator[str]:
-        of_job = self._of_job(waiting, "io")
+        if waiting is not None and (blocked := limited_jobs.waits_for_storage(waiting, ease)) is not None:
+            yield blocked
+        of_job = limited_jobs.pressure(waiting, "io")
         at_ease = of_job is not None and of_job < self.limit("storage.starved", "pressure") * ease
-        runs = of_job is None and waiting is not None and not limited_jobs.blocks(waiting.over(self.seconds), ease)
+        runs = of_job is None and waiting is not None and not limited_jobs.blocks(waiting, ease)
         if not (at_ease or runs):
             yield from self._slow_devices(ease, of_job)
         # PSI counts waits for page cache data, but not NFS lookups or the clients of other file systems.
-        if not at_ease or waiting is None or not limited_jobs.sees_waits(waiting.over(self.seconds)):
+        if not at_ease or waiting is None or not limited_jobs.sees_waits(waiting):
             yield from slow_mounts(self, ease)
             yield from self._silent_mounts()
         yield from slow_lustre(self, ease)

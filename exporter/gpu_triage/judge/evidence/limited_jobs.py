@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from gpu_triage.driver.kernel.procfs import PAGE_CACHE, storage_behind
@@ -38,15 +38,16 @@ def limited_job(resource: str, gpu: GpuEvidence, ease: float = 1.0, *, lately: b
 
 def killed_at_limit(gpu: GpuEvidence) -> Iterator[tuple[str, float]]:
     """Yield the cgroups where the kernel recently OOM-killed processes, and how many."""
-    counter = cgroup_limits.GPU_CGROUP_MEMORY_EVENTS_TOTAL
-    for labels in gpu.labels_of(counter, event="oom_kill"):
-        killed = gpu.risen(counter, thresholds.OOM_KILLED_SECONDS, **labels).amount
-        if killed >= 1:
-            yield short_name(labels["cgroup"]), killed
+    counter, seconds = cgroup_limits.GPU_CGROUP_MEMORY_EVENTS_TOTAL, thresholds.OOM_KILLED_SECONDS
+    for cgroup, killed in gpu.rises(counter, seconds, "cgroup", event="oom_kill").items():
+        if killed.amount >= 1:
+            yield short_name(cgroup), killed.amount
 
 
-def pressure(gpu: GpuEvidence, resource: str) -> float | None:
+def pressure(gpu: GpuEvidence | None, resource: str) -> float | None:
     """Return the share of the window in which a task of a job on the GPU waited for the resource; None if unknown."""
+    if gpu is None:
+        return None
     counters = gpu.series(cgroup_limits.GPU_CGROUP_PRESSURE_SECONDS_TOTAL, resource=resource, kind="some")
     return max((min(1.0, rate) for each in counters if (rate := each.rate) is not None), default=None)
 
@@ -125,26 +126,12 @@ def full_thread(gpu: GpuEvidence, ease: float = 1.0) -> str | None:
     return f"thread {busiest.labels['thread']} of process {busiest.labels['pid']} fills one CPU"
 
 
-def own_stalls(
-    gpu: GpuEvidence, limits: Mapping[str, LimitedJob | None], ease: Callable[[str], float]
-) -> dict[str, str]:
-    """Describe what the job's threads and cgroup prove that it stalls for, by class, whatever else the host does."""
-    limited = {name: limit.because for name, limit in limits.items() if limit is not None}
-    memory, io = (gpu.limit(f"{name}.starved", "pressure") * ease(name) for name in ("memory", "storage"))
-    found = {
-        "memory": limited.get("memory") or _stalled(gpu, "memory", memory),
-        "storage": waits_for_storage(gpu, ease("storage")) or _stalled(gpu, "io", io),
-        "cpu": limited.get("cpu") or full_thread(gpu, ease("cpu")),
-    }
-    return {name: because for name, because in found.items() if because is not None}
-
-
-def _stalled(gpu: GpuEvidence, resource: str, least: float) -> str | None:
-    """Describe how long tasks of the job stalled for a resource; None for less than `least`, or if not known."""
-    share = pressure(gpu, resource)
-    if share is None or share < least:
+def stalls(gpu: GpuEvidence, resource: str, ease: float = 1.0) -> str | None:
+    """Describe how long tasks of the job stalled for ``memory`` or ``storage``; None if hardly, or if not known."""
+    share = pressure(gpu, "io" if resource == "storage" else resource)
+    if share is None or share < gpu.limit(f"{resource}.starved", "pressure") * ease:
         return None
-    return f"tasks of the job stalled for {'I/O' if resource == 'io' else resource} {share:.0%} of the time"
+    return f"tasks of the job stalled for {'I/O' if resource == 'storage' else resource} {share:.0%} of the time"
 
 
 def waits_for_storage(gpu: GpuEvidence, ease: float = 1.0) -> str | None:

@@ -13,7 +13,6 @@ from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.findings.table import CHECKS
 from gpu_triage.read.gpu import presence
 from gpu_triage.read.host.services import FABRIC_MANAGER, GPU_HOST_SERVICE_RUNNING
-from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.read.registry import METRICS
 
 _BY_NAME: Final = {spec.name: spec for spec in METRICS}
@@ -48,7 +47,7 @@ def observable(host: HostEvidence, finding: Finding) -> bool:
     if gpu is None:
         # If none is missing, it was removed, or given to a virtual machine.
         return host.driver_error is None and host.has(presence.GPU_DEVICES, source="nvml") and host.missing_gpus <= 0
-    return _of_gpu(gpu, finding) and (code != "clock.straggler" or _has_busy_peers(host, gpu))
+    return _of_gpu(gpu, finding) and (code != "clock.straggler" or any(gpu in peers for peers in host.busy_models))
 
 
 def last_reset(host: HostEvidence, finding: Finding) -> float | None:
@@ -62,8 +61,8 @@ def last_reset(host: HostEvidence, finding: Finding) -> float | None:
         gpus = tuple(host.gpus)
     else:
         gpus = () if gpu is None else (gpu,)
-    walls = [wall for each in gpus if each.was_read and (wall := each.last(GPU_RESET_TIMESTAMP_SECONDS)) is not None]
-    return max(walls) - host.at.wall + host.at.monotonic if walls else None
+    wall = max((each.reset_at for each in gpus if each.was_read), default=0.0)
+    return wall - host.at.wall + host.at.monotonic if wall else None
 
 
 def _of_gpu(gpu: GpuEvidence, finding: Finding) -> bool:
@@ -75,12 +74,6 @@ def _of_gpu(gpu: GpuEvidence, finding: Finding) -> bool:
     if code == "pcie.generation_low":
         return gpu.works_awake and not gpu.recent.loaded  # under load, another finding covers it
     return not finding.check.under_load or (gpu.under_load and gpu.recent.under_load)
-
-
-def _has_busy_peers(host: HostEvidence, gpu: GpuEvidence) -> bool:
-    """Whether its clock can be compared: it and enough other GPUs of its model are busy."""
-    peers = sum(each.busy and each.name == gpu.name for each in host.answering)
-    return gpu.busy and peers >= host.limit("clock.straggler", "peers")
 
 
 def _of_host(host: HostEvidence, code: str) -> bool:

@@ -6,8 +6,9 @@ from typing import Final, NamedTuple
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.evidence.limited_jobs import own_stalls
+from gpu_triage.judge.evidence.limited_jobs import stalls, waits_for_storage
 from gpu_triage.judge.evidence.wording import first_few
+from gpu_triage.read.host import network_interfaces
 from gpu_triage.read.host.access import GPU_EXPORTER_DEGRADED_INFO
 from gpu_triage.read.host.services import GPU_HOST_SERVICE_RUNNING, KUBELET, SLURMD
 from gpu_triage.read.processes import threads
@@ -133,9 +134,7 @@ def saves(host: HostEvidence, gpu: GpuEvidence) -> bool | None:
     processes: dict[frozenset[str], float] = {}  # by PIDs: a process on several GPUs counts once
     cgroups: dict[str, float] = {}
     for rank in ranks:
-        rates = [
-            rate for each in rank.series(threads.GPU_PROCESSES_WRITTEN_BYTES_TOTAL) if (rate := each.rate) is not None
-        ]
+        rates = [each.rate for each in rank.series(threads.GPU_PROCESSES_WRITTEN_BYTES_TOTAL) if each.rate is not None]
         if rates:
             processes[frozenset(labels["pid"] for labels in rank.labels_of(GPU_PROCESS_INFO))] = max(rates)
         cgroups |= {each.labels["cgroup"]: each.rate or 0.0 for each in rank.series(GPU_CGROUP_WRITTEN_BYTES_TOTAL)}
@@ -144,7 +143,7 @@ def saves(host: HostEvidence, gpu: GpuEvidence) -> bool | None:
     if not processes:
         return None
     writes = host.mostly_writes() and host.bytes_per_second("write") >= thresholds.SAVING_BYTES_PER_SECOND
-    return writes and any("storage" in own_stalls(rank, {}, lambda _name: 1.0) for rank in ranks)
+    return writes and any(waits_for_storage(rank) or stalls(rank, "storage") for rank in ranks)
 
 
 def saving_explains_seconds(host: HostEvidence, gpu: GpuEvidence) -> float:
@@ -154,5 +153,13 @@ def saving_explains_seconds(host: HostEvidence, gpu: GpuEvidence) -> float:
         return thresholds.UNEXPLAINED_SECONDS if saving else 0.0
     # What its cgroup does not write to disks, others do.
     written = host.bytes_per_second("write", disks=not gpu.has(GPU_CGROUP_WRITTEN_BYTES_TOTAL))
-    enough = written + host.uploaded_bytes_per_second >= thresholds.SAVING_BYTES_PER_SECOND
-    return thresholds.HOST_SAVES_SECONDS if enough else 0.0
+    sent = host.rate(network_interfaces.GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL) or 0.0
+    received = host.rate(network_interfaces.GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL) or 0.0
+    if sent > thresholds.UPLOADING_RATIO * received:  # as to an object store
+        written += sent
+    return thresholds.HOST_SAVES_SECONDS if written >= thresholds.SAVING_BYTES_PER_SECOND else 0.0
+
+
+def is_explained(host: HostEvidence, gpu: GpuEvidence, seconds: float) -> bool:
+    """Whether something is known that explains why a job stopped its GPU for so long: it need not hang."""
+    return seconds < saving_explains_seconds(host, gpu) or bool(idle_for_a_reason(host, gpu))

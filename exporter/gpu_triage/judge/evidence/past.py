@@ -56,10 +56,6 @@ class Past:
         self._rate: float | None = None  # growth per second between the last two points
         self._full = _SLACK_POINTS
 
-    def __len__(self) -> int:
-        """Number of points."""
-        return len(self._clock)
-
     def note(self, seconds: float, amount: float) -> None:
         """Add the amount observed in the `seconds` since the last note."""
         if seconds <= 0:
@@ -210,13 +206,10 @@ class Memory:
 
     def over(self, subject: str, name: Hashable, seconds: float) -> Amount:
         """Return the amount for a GPU (by its key) or the host ("") over the last `seconds` of observed time."""
-        past = self._pasts.get((subject, name))
-        return Amount(0.0, 0.0) if past is None else past.over(seconds)
+        return self.past(subject, name).over(seconds)
 
-    def shortfall(self, subject: str, name: Hashable, now: float | None) -> float | None:
-        """Return how far a value is below its usual mean; see `Past.shortfall`."""
-        past = self._pasts.get((subject, name))
-        return None if past is None else past.shortfall(now)
+    def past(self, subject: str, name: Hashable) -> Past:
+        return self._pasts.get((subject, name)) or Past()
 
     def replace(self, subject: str, name: Hashable, value: object) -> object | None:
         """Store a value of which only changes matter, and return the previous one; None the first time."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
+from itertools import product
 from typing import Final, NamedTuple
 
 from gpu_triage.documents.pcie_values import BUILT_LANES, is_built_for_laptop
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence
-from gpu_triage.judge.evidence.series import Evidence
+from gpu_triage.judge.evidence.series import Evidence, many
 from gpu_triage.read.gpu import pcie
 from gpu_triage.read.host import pcie_uplinks
 from gpu_triage.read.metrics.metric import MetricSpec
@@ -26,23 +27,26 @@ def many_replays(gpu: GpuEvidence) -> float | None:
     rate = thresholds.PCIE_BITS_PER_SECOND.get(int(gpu.last(pcie.GPU_PCIE_LINK_GENERATION) or 0), 0.0)
     bits = rate * (gpu.last(pcie.GPU_PCIE_LINK_WIDTH) or 0) * thresholds.EVENTS_WINDOW_SECONDS
     most = max(gpu.limit("pcie.replays", "count"), thresholds.PCIE_BIT_ERROR_RATE * bits)
-    return gpu.rose(pcie.GPU_PCIE_REPLAYS_TOTAL, most)
+    return many(gpu.risen(pcie.GPU_PCIE_REPLAYS_TOTAL, thresholds.EVENTS_REMEMBERED_SECONDS), most)
 
 
-def aer_errors(gpu: GpuEvidence) -> Iterator[tuple[float, str, float]]:
-    """Yield link errors that matter: how many, which, and over how many seconds."""
-    if not gpu.risen(pcie.GPU_PCIE_AER_ERRORS_TOTAL, thresholds.SEVERE_AER_SECONDS).amount:
-        return
-    for device in ("gpu", "port"):
-        most = gpu.limit("pcie.aer", "count")
-        correctable = gpu.rose(pcie.GPU_PCIE_AER_ERRORS_TOTAL, most, device=device, severity="correctable")
-        if correctable is not None:
-            yield correctable, f"correctable on the {device}", thresholds.EVENTS_REMEMBERED_SECONDS
-        for severity in ("nonfatal", "fatal"):
-            seconds = thresholds.SEVERE_AER_SECONDS
-            errors = gpu.risen(pcie.GPU_PCIE_AER_ERRORS_TOTAL, seconds, device=device, severity=severity).amount
-            if errors > 0:
-                yield errors, f"{severity} on the {device}", seconds
+_AER_SECONDS: Final = {
+    thresholds.EVENTS_REMEMBERED_SECONDS: ("correctable",),
+    thresholds.SEVERE_AER_SECONDS: ("nonfatal", "fatal"),
+}
+"""For how long errors of a link count, with their severities."""
+
+
+def aer_errors(gpu: GpuEvidence) -> Mapping[float, Mapping[str, float]]:
+    """Return how many link errors of which sort matter, by the seconds over which they count."""
+    found: dict[float, dict[str, float]] = defaultdict(dict)
+    for seconds, severities in _AER_SECONDS.items():
+        for device, severity in product(("gpu", "port"), severities):
+            rise = gpu.risen(pcie.GPU_PCIE_AER_ERRORS_TOTAL, seconds, device=device, severity=severity)
+            count = many(rise, gpu.limit("pcie.aer", "count")) if severity == "correctable" else rise.amount
+            if count:
+                found[seconds][f"{severity} on the {device}"] = count
+    return found
 
 
 class Shortage(Enum):
@@ -87,13 +91,12 @@ def missing_lanes(gpu: GpuEvidence, gpus: Sequence[GpuEvidence]) -> MissingLanes
 
 
 def _kind(gpu: GpuEvidence, lanes: float, siblings: tuple[GpuEvidence, ...]) -> Shortage:
-    has_errors = many_replays(gpu) is not None or any(True for _ in aer_errors(gpu))
+    has_errors = many_replays(gpu) is not None or aer_errors(gpu)
     if gpu.last(pcie.GPU_PCIE_LINK_EXPECTED_WIDTH_DECLARED) or _widest(gpu) > lanes or has_errors:
         return Shortage.LOST
     if any(gpu.name and other.name == gpu.name and _widest(other) > lanes for other in siblings):
         return Shortage.LOST
-    theirs = [_widest(other) for other in siblings]
-    shared = theirs and max(theirs) == lanes
+    shared = max(map(_widest, siblings), default=0.0) == lanes
     return Shortage.BUILT if shared and lanes >= BUILT_LANES else Shortage.FROM_BOOT
 
 

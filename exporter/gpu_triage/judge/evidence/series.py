@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,6 +12,7 @@ from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.past import Amount, Memory
 from gpu_triage.judge.findings.settings import DEFAULT_SETTINGS, JudgeSettings
 from gpu_triage.machine import Moment
+from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.read.metrics.metric import MetricSpec
 
 if TYPE_CHECKING:
@@ -125,13 +127,22 @@ class Evidence:
         rates = [rate for each in self.series(spec, **labels) if (rate := each.rate) is not None]
         return sum(rates) if rates else None
 
-    def rose(self, spec: MetricSpec, most: float, **labels: str) -> float | None:
-        """Return a counter's increase over the last `EVENTS_REMEMBERED_SECONDS` if it is `many`; else None."""
-        return many(self.risen(spec, thresholds.EVENTS_REMEMBERED_SECONDS, **labels), most)
-
     def risen(self, spec: MetricSpec, seconds: float, **labels: str) -> Amount:
         """Return a counter's increase over the last `seconds`, as far as remembered."""
-        return sum_of(self.memory.rise(spec, values, seconds) for values, _ in self._matching(spec, labels))
+        return sum_of(self.rises(spec, seconds, **labels).values())
+
+    def rises(self, spec: MetricSpec, seconds: float, *by: str, **labels: str) -> Mapping[str, Amount]:
+        """Return the same by the values of the labels `by`, as text like `Series.name`."""
+        places = [spec.labels.index(name) for name in by]
+        found: dict[str, list[Amount]] = defaultdict(list)
+        for values, _ in self._matching(spec, labels):
+            found[":".join(values[place] for place in places)].append(self.memory.rise(spec, values, seconds))
+        return {name: sum_of(amounts) for name, amounts in found.items()}
+
+    @property
+    def reset_at(self) -> float:
+        """Unix time in seconds of the last reset of the GPU, or of any GPU of the host; 0 if none is known."""
+        return max(self.lasts(GPU_RESET_TIMESTAMP_SECONDS), default=0.0)
 
     def _matching(self, spec: MetricSpec, labels: dict[str, str]) -> Collection[tuple[Labels, Points]]:
         groups = self.index.get(spec)

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from types import MappingProxyType
 from typing import Final, Generic, Protocol, TypeVar
 
 from gpu_triage.judge.findings.table import BY_CODE, Advice, Check, Severity
@@ -52,24 +51,20 @@ class KnownGpus(Generic[G]):
 
     def __init__(self, gpus: Iterable[G] = ()) -> None:
         listed = tuple(gpus)
-        self._by_uuid: Mapping[str, G] = MappingProxyType({gpu.uuid: gpu for gpu in listed if gpu.uuid})
-        self._by_address: Mapping[str, G] = MappingProxyType({gpu.pci_bus_id: gpu for gpu in listed if gpu.pci_bus_id})
         # Indices shift: a GPU that is known by nothing else is more likely meant.
-        by_index = sorted(listed, key=lambda gpu: not gpu.uuid)
-        self._by_index: Mapping[str | None, G] = MappingProxyType({gpu.gpu: gpu for gpu in by_index})
+        by_index = {gpu.gpu: gpu for gpu in sorted(listed, key=lambda gpu: not gpu.uuid) if gpu.gpu}
+        by_address = {gpu.pci_bus_id: gpu for gpu in listed if gpu.pci_bus_id}
+        by_uuid = {gpu.uuid: gpu for gpu in listed if gpu.uuid}
+        self._gpus: Mapping[str, G] = {**by_index, **by_address, **by_uuid}
 
     def of(self, about: AboutGpu) -> G | None:
         """Return its GPU; None for the host, and for a GPU that is gone."""
-        if about.uuid:
-            return self._by_uuid.get(about.uuid)
-        if about.pci_bus_id:
-            return self._by_address.get(about.pci_bus_id)
-        return None if about.gpu is None else self._by_index.get(about.gpu)
+        return self._gpus.get(about.uuid or about.pci_bus_id or about.gpu or "")
 
     def have_replaced(self, about: AboutGpu) -> bool:
         """Whether another GPU is at the address of its GPU, which is gone."""
-        there = self._by_address.get(about.pci_bus_id)
-        return bool(about.uuid and there is not None and there.uuid) and about.uuid not in self._by_uuid
+        there = self._gpus.get(about.pci_bus_id)
+        return bool(about.uuid and there is not None and there.uuid) and about.uuid not in self._gpus
 
 
 LIKELY_SECONDS: Final = 300.0
@@ -168,6 +163,23 @@ class Finding:
         return f"GPU at {self.pci_bus_id}" if self.pci_bus_id else HOST
 
 
+def of_host(
+    code: str,
+    measured: str,
+    value: float | None = None,
+    detail: str = "",
+    *,
+    cause_advice: Advice | None = None,
+    loss: float | None = None,
+) -> Finding:
+    detail = _INTERPRETED.sub("_", detail)[:_DETAIL_CHARACTERS]
+    return Finding(BY_CODE[code], measured, value=value, detail=detail, cause_advice=cause_advice, loss=loss)
+
+
+def of_slot(code: str, pci_bus_id: str, measured: str, value: float | None = None, detail: str = "") -> Finding:
+    return replace(of_host(code, measured, value, detail), pci_bus_id=pci_bus_id)
+
+
 def of_gpu(
     code: str,
     gpu: AboutGpu,
@@ -178,19 +190,4 @@ def of_gpu(
     detail: str = "",
     loss: float | None = None,
 ) -> Finding:
-    finding = Finding(BY_CODE[code], measured, gpu.gpu, gpu.uuid, gpu.pci_bus_id, cause_advice=cause_advice)
-    return replace(finding, value=value, detail=_printable(detail), loss=loss)
-
-
-def of_slot(code: str, pci_bus_id: str, measured: str, value: float | None = None, detail: str = "") -> Finding:
-    return Finding(BY_CODE[code], measured, pci_bus_id=pci_bus_id, value=value, detail=_printable(detail))
-
-
-def of_host(
-    code: str, measured: str, value: float | None = None, detail: str = "", cause_advice: Advice | None = None
-) -> Finding:
-    return Finding(BY_CODE[code], measured, value=value, detail=_printable(detail), cause_advice=cause_advice)
-
-
-def _printable(detail: str) -> str:
-    return _INTERPRETED.sub("_", detail)[:_DETAIL_CHARACTERS]
+    return of_host(code, measured, value, detail, cause_advice=cause_advice, loss=loss).about(gpu)

@@ -24,12 +24,6 @@ _TOLERANCE_SECONDS: Final = 1.0
 
 _MOST_PARTS: Final = thresholds.WINDOW_PARTS + 2
 _PART_DIGITS: Final = 1  # a tenth of a second, so that the file stays small
-_AS_THEY_ARE: Final = (
-    *("began_at", "lasted_seconds", "seen_at", "held_at", "holds", "quiet_seconds", "unseen_seconds", "gap_seconds"),
-    *("lost_seconds", "outgrown_at", "outgrown_value"),
-)
-"""Fields of a life that are saved unchanged."""
-
 _Seconds = Annotated[float, Range(0, 1e10)]
 
 
@@ -49,17 +43,15 @@ class KeptFindings:
         self._widest = widest
         self._boot = ""
         self._loaded: SavedLives | None = None
-        self._known: dict[tuple[str, str], State] = {}
-        self._known_links: tuple[WidestLink, ...] = ()
+        self._known: tuple[dict[tuple[str, str], State], tuple[WidestLink, ...]] = ({}, ())
         self._marked_at = 0.0
 
     def note(self, now: float) -> None:
         """Record that the states were judged at a monotonic second."""
-        known = {life.key: life.state for life in self._states.lives}
-        if known != self._known or (known and now - self._marked_at >= SAVE_SECONDS):
+        states = {life.key: life.state for life in self._states.lives}
+        known = states, self._widest.all
+        if known != self._known or (states and now - self._marked_at >= SAVE_SECONDS):
             self._known, self._marked_at, self.changed = known, now, True
-        if self._widest.all != self._known_links:
-            self._known_links, self.changed = self._widest.all, True
 
     @property
     def memory(self) -> SavedLives:
@@ -120,6 +112,12 @@ class _Entry:
     outgrown_value: Annotated[float, Range(-1e300, 1e300)] | None = None
 
 
+_AS_THEY_ARE: Final = tuple(
+    name for name in Life.__annotations__ if name in _Entry.__annotations__ and name not in {"state", "parts", "end"}
+)
+"""Fields of a life that are saved unchanged."""
+
+
 def _document(memory: SavedLives) -> dict[str, Any]:
     findings, links = [_entry(life) for life in memory.lives], [asdict(link) for link in memory.links]
     return {"boot": memory.boot, "findings": findings, "links": links}
@@ -178,15 +176,8 @@ def _entry(life: Life) -> dict[str, Any]:
 
 
 def _life(entry: _Entry) -> Life:
-    finding = Finding(
-        BY_CODE[entry.code],
-        entry.measured,
-        entry.gpu,
-        entry.uuid,
-        pci_bus_id=entry.pci_bus_id,
-        value=entry.value,
-        detail=entry.detail,
-    )
+    gpu = (entry.gpu, entry.uuid, entry.pci_bus_id)
+    finding = Finding(BY_CODE[entry.code], entry.measured, *gpu, value=entry.value, detail=entry.detail)
     unchanged = {name: getattr(entry, name) for name in _AS_THEY_ARE}
     end = None if entry.end is None else EndReason(entry.end)
     return Life(finding, State(entry.state), **unchanged, end=end, parts=_parts(entry))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from gpu_triage.documents import quoted
 from gpu_triage.errors import ConfigError
@@ -84,11 +84,9 @@ def judge_settings(options: Iterable[JudgeOption] = ()) -> JudgeSettings:
     changed = tuple(_changes(chosen))
     checks = dict(BY_CODE)
     for change in changed:
-        row = checks[change.code]
-        if change.name == WAIT:
-            checks[change.code] = replace(row, wait_seconds=change.value)
-        elif change.name == HOLD:
-            checks[change.code] = replace(row, hold_seconds=change.value)
+        if change.name in (WAIT, HOLD):
+            time: dict[str, Any] = {f"{change.name}_seconds": change.value}
+            checks[change.code] = replace(checks[change.code], **time)
     thresholds = {(code, name): each.value for code, limits in LIMITS.items() for name, each in limits.items()}
     limits = {key: chosen.get(key, default) for key, default in thresholds.items()}
     return JudgeSettings(MappingProxyType(checks), MappingProxyType(limits), changed)

@@ -81,7 +81,7 @@ class FindingStates:
 
     def __init__(self, window_seconds: float = 0.0) -> None:
         self._window_seconds = window_seconds
-        self._checks: Mapping[str, Check] = MappingProxyType({})
+        self.checks: Mapping[str, Check] = MappingProxyType({})  # with the wait and hold times from now on
         self._lives: dict[tuple[str, str], Life] = {}
         self._restored = False
         self._blind_until = 0.0
@@ -92,15 +92,10 @@ class FindingStates:
 
     def restore(self, remembered: Iterable[Life]) -> None:
         """Add lives saved in this boot, merging them with lives observed since."""
-        for life in (_with_row(life, self._checks) for life in remembered):
+        for life in (_with_row(life, self.checks) for life in remembered):
             known = self._lives.get(life.key)
             self._lives[life.key] = life if known is None else _joined(life, known)
             self._restored = True
-
-    def apply(self, checks: Mapping[str, Check]) -> None:
-        """Use the wait and hold times of these rows from now on, including for existing lives."""
-        self._checks = checks
-        self._lives = {key: _with_row(life, checks) for key, life in self._lives.items()}
 
     def note(self, present: Iterable[Life]) -> None:
         """Replace present lives by ones that tell more."""
@@ -167,7 +162,8 @@ class FindingStates:
         """
         lives: dict[tuple[str, str], Life] = {}
         # A time in the future means that the entry is invalid.
-        for key, life in ((key, life) for key, life in self._lives.items() if life.seen_at <= now):
+        current = ((key, _with_row(life, self.checks)) for key, life in self._lives.items() if life.seen_at <= now)
+        for key, life in current:
             gpu = gpus.of(life.finding)
             known = life if gpu is None else replace(life, finding=life.finding.about(gpu))
             moves = known.key != key
@@ -204,7 +200,7 @@ def _seen(life: Life | None, finding: Finding, now: float) -> Life:
         return _confirmed_in_time(Life(finding, State.PENDING, now, 0.0, now, now))
     seen = replace(
         _passed(life, now),
-        finding=finding,
+        finding=finding.with_earlier(life.finding.detail) if life.state is State.CONFIRMED else finding,
         seen_at=now,
         held_at=now,
         holds=True,

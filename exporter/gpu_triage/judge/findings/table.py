@@ -203,7 +203,9 @@ class Check:
     under_load: bool = False  # whether its condition can only be observed under load
     of_host: bool = False  # whether it always concerns the host as a whole rather than one GPU
     limits: Mapping[str, Limit] = field(default_factory=dict, hash=False)  # its thresholds by name
-    explained_by: tuple[str, ...] = ()  # codes of its causes; see table.EXPLAINED_BY
+    # Codes of its causes, about the same GPU, or both about the host. While one that alerts as urgently is pending or
+    # confirmed, it stays pending: an alert fires for the cause, and none for a symptom that is known earlier.
+    explained_by: tuple[str, ...] = ()
     reads: str = ""  # the metric it is based on, which healthy GPUs and hosts report too; "" for none or several
 
     @property
@@ -292,13 +294,6 @@ def _with_unit(values: Mapping[str, Any]) -> dict[str, Any]:
 
 CHECKS: Final = tuple(_rows())
 """All rows, in the playbook's order."""
-
-EXPLAINED_BY: Final = MappingProxyType({check.code: check.explained_by for check in CHECKS if check.explained_by})
-"""Findings caused by another one about the same GPU, or both about the host.
-
-The judge holds a finding back while a cause that alerts as urgently is pending or confirmed: an alert fires for the
-cause, and none for a symptom that is known earlier. Alertmanager inhibits what Prometheus judges.
-"""
 
 BY_CODE: Final = MappingProxyType({check.code: check for check in CHECKS})
 _FATAL_IN_TEXT: Final = frozenset(str(xid.code) for xid in codes.XID_CODES.values() if xid.fatal_in_text)

@@ -84,10 +84,8 @@ def life_cycle(finding: Finding, words: Words = CLUSTER) -> str:
     said: list[str] = []
     if finding.state is State.PENDING:
         wait = length_of_time(finding.check.wait_seconds)
-        observed = finding.since is not None
-        said.append(
-            f"has lasted {length_of_time(finding.lasted_seconds)} of {wait}" if observed else f"must last {wait}"
-        )
+        lasted = f"has lasted {length_of_time(finding.lasted_seconds)} of {wait}"
+        said.append(f"must last {wait}" if finding.since is None else lasted)
         if finding.severity is Severity.CRITICAL and finding.accepted is None:
             said.append(f"then {finding.severity.value}: {words.verdicts[OF_SEVERITY[Severity.CRITICAL]]}")
     if finding.holds is None:

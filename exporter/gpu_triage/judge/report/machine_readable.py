@@ -9,9 +9,9 @@ from typing import Any, Final, TypeVar, get_type_hints
 
 from gpu_triage.documents import printable
 from gpu_triage.judge.bottleneck.classes import Bottleneck, Bound
+from gpu_triage.judge.conditions.links import LINK_ADVICE
 from gpu_triage.judge.evidence.owners import GpuOwner
 from gpu_triage.judge.findings.finding import Finding, State
-from gpu_triage.judge.findings.link_advice import LINK_ADVICE
 from gpu_triage.judge.findings.settings import Change
 from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Action, Advice, Area, Check, Severity, Unit
 from gpu_triage.judge.findings.verdicts import Verdict
@@ -310,15 +310,8 @@ def _records(report: Report) -> Iterator[tuple[str, ...]]:
         yield "gpu", gpu.gpu, gpu.pci_bus_id, gpu.verdict.value, gpu.bottleneck.name, ",".join(gpu.codes)
     for finding in report.findings:
         check = finding.check
-        facts = (finding.urgency.value, check.code, check.action.value, finding.measured)
+        about = ("finding", finding.gpu or "", finding.pci_bus_id)
+        facts = (finding.urgency.value, check.code, check.action.value, finding.measured, finding.state.text)
         lasted = _lasted(finding)
         times = ("" if lasted is None else f"{lasted:.0f}", f"{check.wait_seconds:.0f}")
-        yield (
-            "finding",
-            finding.gpu or "",
-            finding.pci_bus_id,
-            *facts,
-            finding.state.text,
-            *times,
-            _HOLDS[finding.holds],
-        )
+        yield (*about, *facts, *times, _HOLDS[finding.holds])

@@ -8,7 +8,6 @@ from typing import Final
 from gpu_triage.driver.kernel.files import MISSING, SHOWS
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.evidence.series import Series
 from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.findings.table import Area
 from gpu_triage.read.exporter import exporter_health
@@ -106,17 +105,13 @@ def _why_not(host: HostEvidence, spec: metric.MetricSpec) -> str | None:
 
 def summaries(host: HostEvidence) -> dict[Area, str | None]:
     """Return a line for every area; None if nothing in it was read."""
-    found = {
-        Area.DRIVER: _driver(host),
-        Area.HEALTH: _health(host) if host.was_read else None,
-        Area.CLOCKS: _clocks(host),
-        Area.PCIE: _pcie(host) if host.was_read or is_known(host, Area.PCIE) else None,
-        Area.PEERS: _peers(host) if host.was_read or is_known(host, Area.PEERS) else None,
-        Area.HOST: _host(host),
-        Area.WORK: _work(host) if host.was_read or is_known(host, Area.WORK) else None,
-        Area.SETTINGS: _settings(host) if host.was_read or is_known(host, Area.SETTINGS) else None,
-    }
-    return {area: line or None for area, line in found.items()}
+    found = {Area.DRIVER: _driver(host), Area.CLOCKS: _clocks(host), Area.HOST: _host(host)}
+    if host.was_read:
+        found[Area.HEALTH] = _health(host)
+    for area, line in {Area.PCIE: _pcie, Area.PEERS: _peers, Area.WORK: _work, Area.SETTINGS: _settings}.items():
+        if host.was_read or is_known(host, area):
+            found[area] = line(host)
+    return {area: found.get(area) or None for area in Area}
 
 
 def _driver(host: HostEvidence) -> str:
@@ -271,8 +266,7 @@ def not_read(host: HostEvidence) -> Iterator[str]:
     """Yield a line for each thing that could not be read, with what to do about it."""
     yield from _unavailable_sources(host)
     yield from _not_mounted(host)
-    for collectors, errors in _failed(host).items():
-        yield f"{', '.join(collectors)}: {', '.join(errors)}; the log has the cause (check: --verbose)"
+    yield from _failed(host)
     if nameless := [labels for labels in host.labels_of(on_gpu.GPU_PROCESS_INFO) if not labels["process"]]:
         yield f"{len(nameless)} processes by name: in a container, give it the host's PID namespace"
     pressure_read = host.last(exporter_health.GPU_EXPORTER_COLLECTOR_SUCCESS, collector=HOST_PRESSURE.name) != 0
@@ -317,23 +311,21 @@ def _not_mounted(host: HostEvidence) -> Iterator[str]:
             yield f"{name}: a read has not returned for {call.last:.0f} s"
 
 
-def _failed(host: HostEvidence) -> dict[tuple[str, ...], tuple[str, ...]]:
-    """Return persistent errors by the collectors that have them: several often fail for one reason."""
+def _failed(host: HostEvidence) -> Iterator[str]:
+    """Yield persistent errors with the collectors that have them: several often fail for one reason."""
     # If the driver is unavailable, every collector that queries it must fail.
     unavailable = host.driver_error is not None and not host.answering
     failed: dict[str, set[str]] = defaultdict(set)
     for errors in host.series(exporter_health.GPU_EXPORTER_ERRORS_TOTAL):
         collector, error = errors.labels["collector"], errors.labels["error"]
+        interval = host.last(exporter_health.GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS, collector=collector)
+        # They are assumed to persist if the collector runs less often than once per window.
+        persists = errors.increase > 0 or interval is None or interval >= host.seconds
         reported = error in _FOUND or (unavailable and collector not in _OF_HOST)
-        if not reported and _persists(errors, host):
+        if persists and not reported:
             failed[collector].add(error)
-    alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    alike: dict[str, list[str]] = defaultdict(list)
     for collector, names in failed.items():
-        alike[tuple(sorted(names))].append(collector)
-    return {tuple(collectors): names for names, collectors in alike.items()}
-
-
-def _persists(errors: Series, host: HostEvidence) -> bool:
-    """Whether the errors persist; assumed if the collector runs less often than once per window."""
-    interval = host.last(exporter_health.GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS, collector=errors.labels["collector"])
-    return errors.increase > 0 or interval is None or interval >= host.seconds
+        alike[", ".join(sorted(names))].append(collector)
+    for words, collectors in alike.items():
+        yield f"{', '.join(collectors)}: {words}; the log has the cause (check: --verbose)"

@@ -1,12 +1,13 @@
 """What differs from a baseline, the words for it, and what becomes of a baseline when fields are accepted."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from gpu_triage.cli.baseline_command import meaning_of
-from gpu_triage.judge.findings.link_advice import LINK_ADVICE, LinkCause
+from gpu_triage.judge.conditions.links import LINK_ADVICE, Attribute, Part
+from gpu_triage.judge.findings.table import BY_CODE
 from gpu_triage.read.baseline.differences import ACCEPTABLE, GPU_FIELDS, HOST_FIELDS, accepted, changes, compare, match
 from gpu_triage.read.baseline.host_facts import GpuFacts, HostFacts, HostValues, LinkFacts, decode, encode, expected_p2p
 
@@ -91,24 +92,24 @@ FULL_LINK, LESS = LinkFacts(4, 16, 4, 16, 4, 16), LinkFacts(4, 8, 4, 16, 4, 8)
 
 
 @pytest.mark.parametrize(
-    ("then", "now", "share", "cause"),
+    ("then", "now", "share", "changed"),
     [
-        (FULL_LINK, LESS, "1/2", LinkCause.SLOT),
-        (FULL_LINK, LinkFacts(4, 8, 4, 8, 4, 16), "1/2", LinkCause.CARD),
-        (FULL_LINK, LinkFacts(4, 8, 4, 16, 4, 16), "1/2", LinkCause.LINK),
-        (FULL_LINK, LinkFacts(3, 16, 4, 16, 3, 16), "1/2", LinkCause.SLOT),
-        (LESS, FULL_LINK, "2 times", None),
+        (FULL_LINK, LESS, "1/2", "slot"),
+        (FULL_LINK, LinkFacts(4, 8, 4, 8, 4, 16), "1/2", "card"),
+        (FULL_LINK, LinkFacts(4, 8, 4, 16, 4, 16), "1/2", None),
+        (FULL_LINK, LinkFacts(3, 16, 4, 16, 3, 16), "1/2", "slot"),
+        (LESS, FULL_LINK, "2 times", "slot"),
     ],
 )
-def test_a_slower_link_is_explained(then: LinkFacts, now: LinkFacts, share: str, cause: LinkCause | None) -> None:
+def test_a_slower_link_is_explained(then: LinkFacts, now: LinkFacts, share: str, changed: Part | None) -> None:
     (change,) = changes(_with(pcie=then), _with(pcie=now))
     meaning = meaning_of(change)
     assert f" {share} " in meaning
-    changed = cause or LinkCause.SLOT
-    for party in LinkCause:
-        decision = LINK_ADVICE["width" if change.field == "pcie_width" else "generation", party].anywhere
-        assert meaning.endswith(decision) is (party is cause)
-        assert (f"The {party.value} offers" in meaning) is (party is changed and party is not LinkCause.LINK)
+    attribute: Attribute = "width" if change.field == "pcie_width" else "generation"
+    for part in (*get_args(Part), None):
+        advice = LINK_ADVICE.get((attribute, part), BY_CODE[f"pcie.{attribute}"].advice)
+        assert meaning.endswith(advice.anywhere) is (part == changed and share == "1/2")
+        assert (f"The {part} offers" in meaning) is (part is not None and part == changed)
 
 
 def test_a_replaced_board_is_compared_with_the_one_before_it_and_peers_are_told_apart_by_slot() -> None:

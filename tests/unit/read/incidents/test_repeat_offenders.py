@@ -35,7 +35,7 @@ def told(latest: Judgment) -> list[str]:
     ("board", "slot", "seen", "expected"),
     [
         ({30: 1}, {30: 3}, 2, "3 times in 30 days in this slot, on 2 different boards: suspect the slot"),
-        ({30: 3}, {30: 1}, 1, "3 times in 30 days on this board, 2 of them in another slot: suspect the board"),
+        ({30: 3}, {30: 2}, 1, "3 times in 30 days on this board, 1 of them in another slot: suspect the board"),
         ({30: 3}, {30: 3}, 1, "3 times in 30 days on this board: suspect the board"),
         ({7: 2, 30: 2}, {7: 2}, 1, "2 times in 7 days on this board: suspect the board"),
         ({30: 1}, {30: 3}, 1, "3 times in 30 days in this slot: suspect the slot"),
