@@ -38,8 +38,8 @@ def known(values: Mapping[K, V | None]) -> dict[K, V]:
 class ExpectedLink:
     """Recorded capability of a GPU's PCIe link; None if unknown."""
 
-    generation: int | None
-    width: int | None
+    generation: int | None = None
+    width: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

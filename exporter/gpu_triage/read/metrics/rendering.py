@@ -21,15 +21,12 @@ class Each:
 
 
 class _Series:
-    """One series with its last sample, which is reused while the value does not change.
+    """One series with its last sample, which is reused while the value does not change."""
 
-    Its values are `text` in an info or a state.
-    """
+    __slots__ = ("_labels", "_last", "_spec")
 
-    __slots__ = ("_labels", "_last", "_spec", "_text")
-
-    def __init__(self, spec: MetricSpec, labels: tuple[str, ...], *, text: bool) -> None:
-        self._spec, self._labels, self._text = spec, labels, text
+    def __init__(self, spec: MetricSpec, labels: tuple[str, ...]) -> None:
+        self._spec, self._labels = spec, labels
         self._last: tuple[Any, Sample] | None = None
 
     def sample(self, value: Any) -> Sample:
@@ -37,9 +34,10 @@ class _Series:
         if last is not None and last[0] == value:
             return last[1]
         spec = self._spec
-        if self._text and spec.kind is Kind.INFO:
+        is_text = isinstance(value, str)
+        if is_text and spec.kind is Kind.INFO:
             sample = spec.sample(1, *self._labels, value)
-        elif self._text:
+        elif is_text:
             sample = spec.sample(spec.value_of(value), *self._labels)
         elif last is None:
             sample = spec.sample(value, *self._labels)
@@ -51,10 +49,10 @@ class _Series:
 
 
 class _Keyed:
-    __slots__ = ("_labels", "_series", "_spec", "_text")
+    __slots__ = ("_labels", "_series", "_spec")
 
-    def __init__(self, spec: MetricSpec, labels: tuple[str, ...], *, text: bool) -> None:
-        self._spec, self._labels, self._text = spec, labels, text
+    def __init__(self, spec: MetricSpec, labels: tuple[str, ...]) -> None:
+        self._spec, self._labels = spec, labels
         self._series: dict[str | tuple[str, ...], _Series] = {}
 
     def samples(self, values: Mapping[str | tuple[str, ...], Any]) -> Iterator[Sample]:
@@ -65,7 +63,7 @@ class _Keyed:
             series = known.get(key)
             if series is None:
                 own = (key,) if isinstance(key, str) else key
-                series = known[key] = _Series(self._spec, (*self._labels, *own), text=self._text)
+                series = known[key] = _Series(self._spec, (*self._labels, *own))
             yield series.sample(value)
 
 
@@ -138,8 +136,6 @@ def _published(kind: type) -> tuple[tuple[str, tuple[str, ...], Callable[[tuple[
             if isinstance(spec, Each):
                 found.append((name, (), partial(_Nested, spec)))
             elif isinstance(spec, MetricSpec):
-                mapping = next((each for each in (value, *get_args(value)) if get_origin(each) is Mapping), None)
-                kinds = (value, *get_args(value)) if mapping is None else get_args(mapping)[1:]
-                make = partial(_Series if mapping is None else _Keyed, spec, text=str in kinds)
-                found.append((name, tuple(labels), make))
+                is_mapping = any(get_origin(each) is Mapping for each in (value, *get_args(value)))
+                found.append((name, tuple(labels), partial(_Keyed if is_mapping else _Series, spec)))
     return tuple(found)
