@@ -1,6 +1,6 @@
 """How busy a GPU is: its SMs and memory, encoder and decoder, and what GPM measures of each."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from ctypes import c_uint
 from dataclasses import dataclass
 from typing import Annotated, Final
@@ -252,8 +252,8 @@ class Gpm:
     A refusal is cached for `retry_seconds`; averages over more than `max_gap_seconds` are not reported.
     """
 
-    def __init__(self, metrics: GpmMetrics, max_gap_seconds: float, retry_seconds: float) -> None:
-        self._metrics = metrics
+    def __init__(self, ids: Iterable[int], max_gap_seconds: float, retry_seconds: float) -> None:
+        self._metrics = GpmMetrics(*ids)
         self._max_gap_seconds = max_gap_seconds
         self._retry_seconds = retry_seconds
         self._meters: dict[Hashable, GpmMeter] = {}
@@ -317,7 +317,7 @@ class Gpm:
 
 class GpmReader:
     def __init__(self, max_gap_seconds: float, retry_seconds: float) -> None:
-        self._gpm = Gpm(GpmMetrics(*_METRIC_IDS), max_gap_seconds, retry_seconds)
+        self._gpm = Gpm(_METRIC_IDS, max_gap_seconds, retry_seconds)
 
     def read(self, gpu: GpuRound) -> GpmReading:
         """Activity since the last round; empty before Hopper, in the first round, and without permission."""

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Annotated, Final
 
 from gpu_triage.driver.nvml import gpm as nvml_gpm
-from gpu_triage.driver.nvml.gpm import GpmMetrics
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.structs import MEMORY_V2
 from gpu_triage.errors import DriverUnavailable, GpuUnavailable
@@ -80,8 +79,8 @@ class MigReading:
 
 class MigReader:
     def __init__(self, max_gap_seconds: float, retry_seconds: float) -> None:
-        metrics = GpmMetrics(nvml_gpm.SM_ACTIVE, nvml_gpm.TENSOR_ACTIVE, nvml_gpm.DRAM_ACTIVE)
-        self._gpm = Gpm(metrics, max_gap_seconds, retry_seconds)
+        ids = (nvml_gpm.SM_ACTIVE, nvml_gpm.TENSOR_ACTIVE, nvml_gpm.DRAM_ACTIVE)
+        self._gpm = Gpm(ids, max_gap_seconds, retry_seconds)
 
     def read(self, gpu: GpuRound) -> MigReading:
         """Enumerate the MIG devices (nvmlDeviceGetMigMode, …MaxMigDeviceCount, …MigDeviceHandleByIndex)."""

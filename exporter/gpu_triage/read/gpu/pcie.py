@@ -18,7 +18,6 @@ from gpu_triage.driver.kernel.files import parse_count, read_text, refuse_unmoun
 from gpu_triage.driver.kernel.pci_bus import PcieLink, device_directory, handles_aer, is_emulated, link_of, port_above
 from gpu_triage.driver.kernel.procfs import is_virtual_machine
 from gpu_triage.driver.nvml import gpm as nvml_gpm
-from gpu_triage.driver.nvml.gpm import GpmMetrics
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.options.config import Config
@@ -134,7 +133,7 @@ class PcieTraffic:
     """
 
     def __init__(self, max_gap_seconds: float, retry_seconds: float) -> None:
-        self._gpm = Gpm(GpmMetrics(*_GPM_METRICS.values()), max_gap_seconds, retry_seconds)
+        self._gpm = Gpm(_GPM_METRICS.values(), max_gap_seconds, retry_seconds)
         self._averaged: dict[str, float] = {}
         self._counters = {direction: _WideCounter() for direction in _FIELDS}
 
