@@ -15,8 +15,7 @@ from gpu_triage.errors import BaselineError, DocumentError, StateError
 from gpu_triage.log import fields
 from gpu_triage.machine import Clock, Moment
 from gpu_triage.options.config import Config
-from gpu_triage.read.baseline import differences as baseline
-from gpu_triage.read.baseline.differences import BOARD, SLOT, BaselineReading, compare
+from gpu_triage.read.baseline.differences import BASELINE, BOARD, SLOT, BaselineReading, compare
 from gpu_triage.read.baseline.host_facts import (
     Baseline,
     HostFacts,
@@ -31,7 +30,7 @@ from gpu_triage.read.metrics.contract import HOST_LABELS, ExpectedLink, GpuLabel
 from gpu_triage.sampler.host_readings import HostReadings
 from gpu_triage.sampler.lanes import Lane, Step, overdue
 from gpu_triage.sampler.outcomes import HOST
-from gpu_triage.sampler.state_directory import BASELINE, StateDirectory
+from gpu_triage.sampler.state_directory import StateDirectory
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +64,7 @@ class BaselineWatch:
         self._interval_seconds = config.sample_medium_seconds
         self._settled_seconds = 2 * config.sample_slow_seconds
         self._state = state
-        self._path = config.baseline_file or (None if state is None else state.path(BASELINE))
+        self._path = config.baseline_file or (None if state is None else state.path(BASELINE.name))
         self._report = report
         # The latest; the error of a failed write lasts until one succeeds.
         self._news = BaselineNews(None, duration_seconds=None)
@@ -148,7 +147,7 @@ class BaselineWatch:
     def health(self, now: float, deadline_seconds: float) -> CollectorHealth:
         stuck, lasted = overdue(self.lane.busy_since, now, deadline_seconds), self._news.duration_seconds
         success = None if lasted is None and not stuck else not stuck and self._news.error is None
-        return CollectorHealth(baseline.NAME, success, lasted, self._interval_seconds, self._last_success_at)
+        return CollectorHealth(BASELINE.name, success, lasted, self._interval_seconds, self._last_success_at)
 
     def link_of(self, device: Device) -> ExpectedLink | None:
         """What a GPU's PCIe link supports according to the baseline: the entry of the GPU, else that of its slot."""
@@ -157,7 +156,7 @@ class BaselineWatch:
 
     def _visit(self, facts: HostFacts | None, identity: FileIdentity | None, known: Baseline | None) -> None:
         """Write the facts to the file, if any, and read it, unless it is the one of this identity."""
-        self.lane.mark(Step(baseline.NAME))
+        self.lane.mark(Step(BASELINE.name))
         began = self._clock.now().monotonic
         try:
             news = self._written_and_read(facts, identity, known)

@@ -16,7 +16,7 @@ from gpu_triage.documents import AtMost, Pattern, Place, Range, read_value
 from gpu_triage.documents.saved_state import MOST_AHEAD_SECONDS, LoadedState, StateKind, read_entries
 from gpu_triage.driver.nvml.session import MAX_GPUS
 from gpu_triage.errors import DocumentError
-from gpu_triage.read.incidents.incident_metrics import NAME, WINDOW_DAYS
+from gpu_triage.read.incidents.incident_metrics import INCIDENTS, WINDOW_DAYS
 from gpu_triage.read.xid.codes import XID_CODES, XidKind
 
 LOST: Final = "lost"
@@ -284,7 +284,7 @@ def _check_time(at: float, latest: float, where: Place) -> None:
 
 
 INCIDENT_HISTORY: Final = StateKind(
-    name=NAME,
+    name=INCIDENTS.name,
     things="incidents",
     history="the incident history",
     version=1,
