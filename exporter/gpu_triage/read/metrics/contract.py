@@ -117,12 +117,7 @@ class OwnSubject(Subject, Generic[R]):
 
 
 @dataclass(frozen=True, eq=False)
-class _Collector(Subject):
-    default: bool = field(default=True, kw_only=True)  # whether it is enabled by default
-
-
-@dataclass(frozen=True, eq=False)
-class GpuCollector(_Collector, Generic[R]):
+class GpuCollector(Subject, Generic[R]):
     """A subject read from each GPU."""
 
     # Factory of the read function, called once per GPU ever seen; the reader may keep state (integrals, last values)
@@ -130,6 +125,7 @@ class GpuCollector(_Collector, Generic[R]):
     reader: Callable[[Config], Callable[[GpuRound], R]]
     # Pure function that renders a reading; by default from its annotated fields.
     render: Callable[[R, GpuLabels], Iterator[Sample]] = samples
+    default: bool = True  # whether it is enabled by default
     kept: bool = False  # whether its last samples stay published while the GPU is lost (identity only)
     # Whether its NVML calls involve other GPUs too. A call to a hung GPU would block all others, so such collectors
     # share a lane of their own.
@@ -137,11 +133,12 @@ class GpuCollector(_Collector, Generic[R]):
 
 
 @dataclass(frozen=True, eq=False)
-class HostCollector(_Collector, Generic[R]):
-    """A subject read from the host; `reader` and `render` as for GpuCollector."""
+class HostCollector(Subject, Generic[R]):
+    """A subject read from the host; attributes as for GpuCollector, plus these."""
 
     reader: Callable[[Config], Callable[[HostRound], R]]
     render: Callable[[R], Iterator[Sample]] = samples
+    default: bool = True
     # Metric families from other sources, to republish; they are not in the metric catalog.
     foreign: Callable[[R], tuple[Metric, ...]] | None = None
     needs: str | None = None  # name of a Config field that must be set for the collector to run, or None
