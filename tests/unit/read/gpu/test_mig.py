@@ -3,7 +3,7 @@ from pathlib import Path
 import pynvml
 import pytest
 from tests.mig_layouts import cut
-from tests.nvml_bench import BenchMaker
+from tests.nvml_bench import BenchMaker, says
 from tests.rig import Rig, only, rig, scenario_with
 
 from gpu_triage.read.gpu.activity import ActivityReader, GpmReader, read_media
@@ -43,10 +43,12 @@ def test_a_gpu_has_the_instances_it_is_cut_into(
     assert (asked > 0) == (len(host) > 1)
 
 
-def test_a_device_without_a_name_has_no_profile(bench: BenchMaker) -> None:
+def test_devices_without_a_name_have_no_profile_and_a_senseless_number_of_devices_is_none(bench: BenchMaker) -> None:
     nvml = bench("h100-8", HOLES)
     nvml.answer("nvmlDeviceGetName", pynvml.NVML_ERROR_NOT_SUPPORTED)
     assert {i.profile for i in reader().read(nvml.round()).instances} == {""}
+    nvml.answer("nvmlDeviceGetMaxMigDeviceCount", says(65))
+    assert reader().read(nvml.round()).instances == ()
 
 
 def test_compute_instances_on_one_gpu_instance_show_its_activity_and_cost_one_sample(bench: BenchMaker) -> None:
