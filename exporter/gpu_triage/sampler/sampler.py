@@ -19,7 +19,6 @@ from gpu_triage.read.baseline.differences import BASELINE
 from gpu_triage.read.exporter.exporter_health import EXPORTER, CollectorHealth, ExporterReading
 from gpu_triage.read.exporter.flight_recorder import FLIGHT_RECORDER, FlightWatch
 from gpu_triage.read.exporter.judgment import JUDGE
-from gpu_triage.read.gpu.identity import IDENTITY
 from gpu_triage.read.gpu.presence import PRESENCE, GpuPresence, PresenceReading
 from gpu_triage.read.host.maintenance import MAINTENANCE
 from gpu_triage.read.incidents.decisions import DECISIONS
@@ -30,7 +29,6 @@ from gpu_triage.read.xid.xid_metrics import XID
 from gpu_triage.sampler.baseline import BaselineNews, BaselineWatch
 from gpu_triage.sampler.driver import STALLED
 from gpu_triage.sampler.gpus import GpuRounds
-from gpu_triage.sampler.host_gpus import GpuRecord
 from gpu_triage.sampler.host_readings import HostReadings
 from gpu_triage.sampler.incidents import IncidentWatch
 from gpu_triage.sampler.lanes import BLOCKED, DEADLINE, NO_THREAD, CallWatch, Lane, LaneMaker, Step, lacking_threads
@@ -324,8 +322,7 @@ class Sampler:
         count, p2p = config.expect_gpu_count, config.expect_p2p
         return PresenceReading(
             gpus=tuple(
-                GpuPresence(r.labels, self._name_of(r), r.responds(now, config.sample_deadline_seconds), r.error)
-                for r in self._host_gpus
+                GpuPresence(r.labels, r.responds(now, config.sample_deadline_seconds), r.error) for r in self._host_gpus
             ),
             driver_up=error is None if driver.looked or error else None,
             driver_error=error,
@@ -337,10 +334,6 @@ class Sampler:
             expected_p2p=recorded.p2p if p2p is None and recorded else p2p,
             most_since_boot=self._incidents.most_since_boot(),
         )
-
-    def _name_of(self, record: GpuRecord) -> str:
-        identity = self.store.reading(IDENTITY, record.key)
-        return "" if identity is None else identity.name
 
     def _exporter_reading(self, now: Moment) -> ExporterReading:
         """The state of this process, and the health of every collector."""

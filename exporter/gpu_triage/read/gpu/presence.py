@@ -60,7 +60,6 @@ class GpuPresence:
     """One GPU ever seen: whether it answers (None if it is not queried), and why not (``lost``, ``stalled``, …)."""
 
     labels: GpuLabels
-    name: str
     up: Annotated[bool | None, GPU_UP]
     error: Annotated[str | None, GPU_ERROR_INFO]
 
