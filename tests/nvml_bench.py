@@ -93,18 +93,6 @@ class Bench:
         """Sample buffers of GPM that the library has given out and not got back."""
         return len(self.library._base._gate._session.samples)  # type: ignore[attr-defined]  # the simulated library's
 
-    def change_fields(self, change: Callable[[Any], None]) -> None:
-        """Let `change` alter each entry of what nvmlDeviceGetFieldValues of the simulated driver answers."""
-        below = self.library._base.nvmlDeviceGetFieldValues  # type: ignore[attr-defined]  # as above
-
-        def call(device: Any, count: Any, out: Any) -> int:
-            code: int = below(device, count, out)
-            for entry in out._obj[: count.value]:
-                change(entry)
-            return code
-
-        self.answer(FIELDS, call)
-
 
 BenchMaker = Callable[..., Bench]
 

@@ -10,7 +10,6 @@ from typing import Final
 import pynvml
 
 BAR1_MEMORY: Final[type[Structure]] = pynvml.c_nvmlBAR1Memory_t
-DEVICE_ATTRIBUTES: Final[type[Structure]] = pynvml.c_nvmlDeviceAttributes
 ECC_SRAM: Final[type[Structure]] = pynvml.c_nvmlEccSramErrorStatus_v1_t
 EVENT_DATA: Final[type[Structure]] = pynvml.c_nvmlEventData_t
 FABRIC_INFO: Final[type[Structure]] = pynvml.c_nvmlGpuFabricInfo_v2_t

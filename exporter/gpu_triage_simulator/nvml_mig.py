@@ -1,16 +1,11 @@
-"""NVML functions of MIG: whether MIG is on, the MIG devices, and their attributes."""
+"""NVML functions of MIG: whether MIG is on, and the MIG devices."""
 
 from ctypes import c_uint, c_void_p
 from typing import Final
 
-from gpu_triage_simulator.nvml_calls import OUT, Function, at, gauge, pair
-from gpu_triage_simulator.nvml_library import DEVICE_ATTRIBUTES, Failure
-from gpu_triage_simulator.nvml_processes import memory_mib
+from gpu_triage_simulator.nvml_calls import OUT, Function, gauge, pair
+from gpu_triage_simulator.nvml_library import Failure
 from gpu_triage_simulator.nvml_session import MOST_MIG_DEVICES, Device, MigDevice
-
-_MULTIPROCESSORS: Final = {1: 16, 2: 32, 3: 60, 4: 64, 5: 80, 6: 96, 7: 132}
-"""Number of SMs of an H100, by slices."""
-_ALL_SLICES: Final = 7
 
 
 def _mode(device: Device) -> tuple[int, int]:
@@ -33,20 +28,6 @@ def _handle(device: Device, index: int, out: int | None) -> None:
     c_void_p.from_address(out).value = found.handle
 
 
-def _attributes(device: Device, out: int | None) -> None:
-    profile = _instance(device).instance.profile
-    slices = int(profile.split("g.")[0][-1])
-    compute = int(profile.split("c.")[0]) if "c." in profile else slices
-    attributes = at(DEVICE_ATTRIBUTES, out)
-    attributes.multiprocessorCount = _MULTIPROCESSORS[compute]
-    attributes.sharedCopyEngineCount = attributes.sharedDecoderCount = attributes.sharedJpegCount = slices
-    attributes.sharedEncoderCount = 0
-    attributes.sharedOfaCount = int("+me" in profile or slices == _ALL_SLICES)
-    attributes.gpuInstanceSliceCount = slices
-    attributes.computeInstanceSliceCount = compute
-    attributes.memorySizeMB = memory_mib(device)[0]
-
-
 def _instance(device: Device) -> MigDevice:
     if not isinstance(device, MigDevice):
         raise Failure("INVALID_ARGUMENT")
@@ -59,5 +40,4 @@ FUNCTIONS: Final = (
     Function("nvmlDeviceGetMigDeviceHandleByIndex", (c_uint, OUT), _handle),
     gauge("nvmlDeviceGetGpuInstanceId", lambda device: _instance(device).instance.gi, mig="instance"),
     gauge("nvmlDeviceGetComputeInstanceId", lambda device: _instance(device).instance.ci, mig="instance"),
-    Function("nvmlDeviceGetAttributes_v2", (OUT,), _attributes, mig="instance"),
 )

@@ -12,9 +12,9 @@ from tests.rig import rig
 from gpu_triage.driver.nvml.nvml_errors import NAMES
 from gpu_triage.options.config import Config
 from gpu_triage.options.option_table import all_options
-from gpu_triage.read.exporter import flight_recorder
+from gpu_triage.read.exporter.flight_recorder import FLIGHT_RECORDER
 from gpu_triage.read.host.access import PROBES
-from gpu_triage.read.incidents import incident_metrics as incidents
+from gpu_triage.read.incidents.incident_metrics import INCIDENTS
 from gpu_triage.read.registry import ALL_COLLECTORS, COLLECTOR_SWITCHES
 from gpu_triage.sampler.driver import RELEASED, STALLED
 from gpu_triage_simulator import load_scenario
@@ -85,7 +85,7 @@ def test_every_option_and_collector_that_hand_written_pages_name_exists(docs: Pa
     assert flags - {option.key for option in all_options(COLLECTOR_SWITCHES)} == OF_OTHERS
     named = set(re.findall(r'collector="(\w+)"', prose))
     assert len(named) > 2
-    assert named <= {incidents.NAME, flight_recorder.NAME, *(collector.name for collector in ALL_COLLECTORS)}
+    assert named <= {INCIDENTS.name, FLIGHT_RECORDER.name, *(collector.name for collector in ALL_COLLECTORS)}
 
 
 COLUMNS = {1: 0, 8: 1, 16: 2}

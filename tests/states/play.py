@@ -17,8 +17,7 @@ from tests.rig import Rig, pair
 
 from gpu_triage.judge.report.report import Report
 from gpu_triage.options.config import Config
-from gpu_triage.read.exporter import judgment
-from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK
+from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, JUDGE
 from gpu_triage.sampler.outcomes import HOST
 from gpu_triage_simulator import VirtualClock, simulated_machine
 from gpu_triage_simulator.effect_kinds import GPU_EFFECTS
@@ -270,7 +269,7 @@ class Watch:
         while running.elapsed < seconds:
             running.sampler.step()
             running.sampler.publish()
-            outcome = running.sampler.store.get(judgment.NAME, HOST)
+            outcome = running.sampler.store.get(JUDGE.name, HOST)
             new, seen = outcome is not seen, outcome
             for sample in outcome.samples if new and outcome else ():
                 if sample.spec is GPU_BOTTLENECK:

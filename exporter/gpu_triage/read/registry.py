@@ -1,12 +1,12 @@
 """Registry of all subjects, in playbook order, and so of all metrics. Collectors not listed here don't run."""
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from gpu_triage.options.option_table import CollectorSwitch
-from gpu_triage.read.baseline import differences as baseline
-from gpu_triage.read.exporter import exporter_health as exporter
-from gpu_triage.read.exporter import flight_recorder, judgment
-from gpu_triage.read.gpu import presence
+from gpu_triage.read.baseline.differences import BASELINE
+from gpu_triage.read.exporter.exporter_health import EXPORTER
+from gpu_triage.read.exporter.flight_recorder import FLIGHT_RECORDER
+from gpu_triage.read.exporter.judgment import JUDGE
 from gpu_triage.read.gpu.activity import ACTIVITY, GPM, MEDIA
 from gpu_triage.read.gpu.device_memory import MEMORY
 from gpu_triage.read.gpu.ecc import ECC, MEMORY_REPAIR
@@ -17,6 +17,7 @@ from gpu_triage.read.gpu.modes import MODES, RECOVERY, VGPU_LICENSE
 from gpu_triage.read.gpu.nvlink import C2C, NVLINK, NVLINK_QUALITY
 from gpu_triage.read.gpu.pcie import PCIE, PCIE_AER, PCIE_ERRORS, PCIE_LIMITS, PCIE_THROUGHPUT
 from gpu_triage.read.gpu.power import CLOCK_TARGETS, CLOCKS, LIMITS, POWER, POWER_PERIOD, POWER_PROFILES, THERMAL
+from gpu_triage.read.gpu.presence import PRESENCE
 from gpu_triage.read.gpu.throttle import THROTTLE
 from gpu_triage.read.gpu.topology import NIC_TOPOLOGY, TOPOLOGY
 from gpu_triage.read.host.access import ACCESS
@@ -32,17 +33,16 @@ from gpu_triage.read.host.pcie_uplinks import PCIE_UPLINKS
 from gpu_triage.read.host.platform import MODULES, PLATFORM
 from gpu_triage.read.host.services import HOST_SERVICES
 from gpu_triage.read.host.textfile import TEXTFILE
-from gpu_triage.read.incidents import incident_metrics as incidents
 from gpu_triage.read.incidents.decisions import DECISIONS
-from gpu_triage.read.metrics.contract import AnyCollector, AnyGpuCollector, AnyHostCollector, OwnSubject
-from gpu_triage.read.metrics.metric import MetricSpec, Tier, declared_in
+from gpu_triage.read.incidents.incident_metrics import INCIDENTS
+from gpu_triage.read.metrics.contract import AnyCollector, AnyGpuCollector, AnyHostCollector, Subject
 from gpu_triage.read.processes.allocation import ALLOCATION
 from gpu_triage.read.processes.locality import PROCESS_MEMORY_LOCALITY
 from gpu_triage.read.processes.nccl_ras import NCCL_RAS
 from gpu_triage.read.processes.on_gpu import PROCESSES
 from gpu_triage.read.processes.pods import CONTAINER_NAMES, POD_NAMES
 from gpu_triage.read.processes.slurm_jobs import SLURM_JOBS
-from gpu_triage.read.xid import xid_metrics as xid
+from gpu_triage.read.xid.xid_metrics import XID
 
 GPU_COLLECTORS: Final[tuple[AnyGpuCollector, ...]] = (
     *(ACTIVITY, GPM, CLOCKS, CLOCK_TARGETS, POWER, POWER_PERIOD, THROTTLE, MEMORY, MEDIA, THERMAL),
@@ -62,25 +62,14 @@ ALL_COLLECTORS: Final[tuple[AnyCollector, ...]] = (*GPU_COLLECTORS, *HOST_COLLEC
 
 COLLECTOR_SWITCHES: Final = (
     *(CollectorSwitch(c.name, c.about, c.default) for c in ALL_COLLECTORS if getattr(c, "needs", None) is None),
-    CollectorSwitch(xid.NAME, xid.ABOUT, default=True),
+    CollectorSwitch(XID.name, XID.about, default=True),
 )
 """Collectors with a switch ``--collector.<name>``; one that needs another option is enabled by that option."""
 
 
-class Subject(NamedTuple):
-    """A group of metrics: those of a collector, or of the sampler itself; the name is the `collector` label."""
-
-    name: str
-    about: str
-    tier: Tier
-    metrics: tuple[MetricSpec, ...]
-
-
-_OWN_SUBJECTS: Final[tuple[OwnSubject, ...]] = (presence, judgment, xid, incidents, baseline, flight_recorder, exporter)
-
-SUBJECTS: Final = (
-    *(Subject(own.NAME, own.ABOUT, own.TIER, declared_in(own.__name__)) for own in _OWN_SUBJECTS),
-    *(Subject(c.name, c.about, c.tier, c.metrics) for c in ALL_COLLECTORS),
+SUBJECTS: Final[tuple[Subject, ...]] = (
+    *(PRESENCE, JUDGE, XID, INCIDENTS, BASELINE),
+    *(FLIGHT_RECORDER, EXPORTER, *ALL_COLLECTORS),
 )
 
 METRICS: Final = tuple(spec for subject in SUBJECTS for spec in subject.metrics)  # all metrics

@@ -14,15 +14,14 @@ from gpu_triage.driver.nvml.session import Device
 from gpu_triage.errors import BaselineError, DocumentError, StateError
 from gpu_triage.log import fields
 from gpu_triage.machine import Moment
-from gpu_triage.read.baseline import differences as baseline
-from gpu_triage.read.baseline.differences import BOARD, SLOT, BaselineReading, compare, match
+from gpu_triage.read.baseline.differences import BASELINE, BOARD, SLOT, BaselineReading, compare, match
 from gpu_triage.read.baseline.host_facts import Baseline, GpuFacts, HostFacts, read_baseline, timestamp, write_baseline
 from gpu_triage.read.exporter.exporter_health import CollectorHealth
 from gpu_triage.read.metrics.contract import HOST_LABELS, ExpectedLink, GpuLabels
 from gpu_triage.sampler.host_readings import HostReadings
 from gpu_triage.sampler.lanes import Lane, Step, overdue
 from gpu_triage.sampler.outcomes import HOST, Context
-from gpu_triage.sampler.state_directory import BASELINE, StateDirectory
+from gpu_triage.sampler.state_directory import StateDirectory
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +44,7 @@ class BaselineWatch:
         self, context: Context, lane: Lane, report: Callable[[BaselineNews], None], state: StateDirectory | None
     ) -> None:
         self._config = config = context.config
-        learned = None if state is None or not config.baseline_from_host else state.path(BASELINE)
+        learned = None if state is None or not config.baseline_from_host else state.path(BASELINE.name)
         self._path = config.baseline_file or learned
         self.enabled = self._path is not None
         self.learns = config.baseline_from_host  # whether it records the baseline itself
@@ -133,7 +132,7 @@ class BaselineWatch:
         stuck, lasted = overdue(self.lane.busy_since, now, deadline_seconds), self._news.duration_seconds
         success = None if lasted is None and not stuck else not stuck and self._news.error is None
         interval_seconds = self._config.sample_medium_seconds
-        return CollectorHealth(baseline.NAME, success, lasted, interval_seconds, self._last_success_at)
+        return CollectorHealth(BASELINE.name, success, lasted, interval_seconds, self._last_success_at)
 
     def link_of(self, device: Device) -> ExpectedLink | None:
         """What a GPU's PCIe link supports according to the baseline: that of the GPU, else that in its slot."""
@@ -144,7 +143,7 @@ class BaselineWatch:
 
     def _visit(self, facts: HostFacts | None, known: BaselineNews) -> None:
         """Write the facts to the file, if any, and read it, unless it is the known one."""
-        self.lane.mark(Step(baseline.NAME))
+        self.lane.mark(Step(BASELINE.name))
         began, path = self._clock.now().monotonic, self._path
         assert path is not None  # noqa: S101 - as it is enabled
         try:

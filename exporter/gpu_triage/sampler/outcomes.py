@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from gpu_triage.errors import DriverUnavailable, GpuUnavailable, HostReadFailed
 from gpu_triage.machine import Clock, Machine, Moment
 from gpu_triage.options.config import Config
-from gpu_triage.read.exporter import exporter_health as exporter
-from gpu_triage.read.exporter import judgment
+from gpu_triage.read.exporter.exporter_health import EXPORTER
+from gpu_triage.read.exporter.judgment import JUDGE
 from gpu_triage.read.metrics import contract
-from gpu_triage.read.metrics.metric import MetricSpec, Sample, declared_in
+from gpu_triage.read.metrics.metric import MetricSpec, Sample
 from gpu_triage.sampler.lanes import DEADLINE, LaneMaker, Post
 from gpu_triage.sampler.schedule import interval_seconds
 
@@ -134,16 +134,14 @@ class OutcomeStore:
     def put(self, outcome: Outcome) -> None:
         self._outcomes[outcome.collector] = {**self._outcomes[outcome.collector], outcome.subject: outcome}
 
-    def put_own(
-        self, subject: contract.OwnSubject, reading: R, render: Callable[[R], Iterable[Sample]], now: Moment
-    ) -> None:
+    def put_own(self, subject: contract.OwnSubject[R], reading: R, now: Moment) -> None:
         """Publish one of the sampler's own outcomes; an unchanged one only gets a new timestamp."""
-        name, before = subject.NAME, self.get(subject.NAME, HOST)
+        before = self.get(subject.name, HOST)
         if before is not None and before.reading == reading:
             self.put(replace(before, finished_at=now))
             return
-        rendered = checked(render(reading), frozenset(declared_in(subject.__name__)))
-        self.put(Outcome(name, HOST, rendered, now, reading=reading))
+        rendered = checked(subject.render(reading), frozenset(subject.metrics))
+        self.put(Outcome(subject.name, HOST, rendered, now, reading=reading))
 
     def withdraw(self, collector: str, subject: str) -> None:
         known = self._outcomes[collector]
@@ -191,9 +189,9 @@ class Freshness:
     def expires_at(self, outcome: Outcome) -> float:
         """Monotonic second at which it goes stale; infinite for GPU identity and our own metrics. From any thread."""
         name = outcome.collector
-        if name in self._kept or name == exporter.NAME:
+        if name in self._kept or name == EXPORTER.name:
             return math.inf
-        default = self._judged_for if name == judgment.NAME else self._published_for
+        default = self._judged_for if name == JUDGE.name else self._published_for
         return outcome.finished_at.monotonic + self._fresh_for.get(name, default)
 
     def expire(self, now: float, subjects: frozenset[str]) -> None:

@@ -15,24 +15,20 @@ from gpu_triage.documents.saved_state import StateKind
 from gpu_triage.log import fields
 from gpu_triage.machine import Clock, Machine, Moment
 from gpu_triage.options.config import Config
-from gpu_triage.read.baseline import differences as baseline
-from gpu_triage.read.exporter import exporter_health as exporter
-from gpu_triage.read.exporter import flight_recorder, judgment
-from gpu_triage.read.exporter.exporter_health import CollectorHealth, ExporterReading
-from gpu_triage.read.exporter.flight_recorder import FlightWatch
-from gpu_triage.read.gpu import presence
-from gpu_triage.read.gpu.identity import IDENTITY
-from gpu_triage.read.gpu.presence import GpuPresence, PresenceReading
+from gpu_triage.read.baseline.differences import BASELINE
+from gpu_triage.read.exporter.exporter_health import EXPORTER, CollectorHealth, ExporterReading
+from gpu_triage.read.exporter.flight_recorder import FLIGHT_RECORDER, FlightWatch
+from gpu_triage.read.exporter.judgment import JUDGE
+from gpu_triage.read.gpu.presence import PRESENCE, GpuPresence, PresenceReading
 from gpu_triage.read.host.maintenance import MAINTENANCE
-from gpu_triage.read.incidents import incident_metrics as incidents
 from gpu_triage.read.incidents.decisions import DECISIONS
+from gpu_triage.read.incidents.incident_metrics import INCIDENTS
 from gpu_triage.read.metrics import contract
-from gpu_triage.read.metrics.metric import Sample, declared_in
-from gpu_triage.read.xid import xid_metrics as xid
+from gpu_triage.read.metrics.metric import Sample
+from gpu_triage.read.xid.xid_metrics import XID
 from gpu_triage.sampler.baseline import BaselineNews, BaselineWatch
 from gpu_triage.sampler.driver import STALLED
 from gpu_triage.sampler.gpus import GpuRounds
-from gpu_triage.sampler.host_gpus import GpuRecord
 from gpu_triage.sampler.host_readings import HostReadings
 from gpu_triage.sampler.incidents import IncidentWatch
 from gpu_triage.sampler.lanes import BLOCKED, DEADLINE, NO_THREAD, CallWatch, Lane, LaneMaker, Step, lacking_threads
@@ -147,7 +143,7 @@ class JudgeRounds:
         self._asked_at: float | None = None
         self._due_at: float | None = None
         self._urgent: object = None
-        self.health = CollectorHealth(judgment.NAME, None, None, interval_seconds, None)
+        self.health = CollectorHealth(JUDGE.name, None, None, interval_seconds, None)
 
     def run(self, store: OutcomeStore, urgent: object, now: Moment, *, starting: bool = False) -> tuple[str, ...]:
         """Run the judge on the published outcomes if it is due, and publish its own; returns the errors to count.
@@ -172,22 +168,22 @@ class JudgeRounds:
         cause = ""
         samples: tuple[Sample, ...] = ()
         try:
-            samples = checked(self._judge.judge(store, now), frozenset(declared_in(judgment.__name__)))
+            samples = checked(self._judge.judge(store, now), frozenset(JUDGE.metrics))
         except Exception:  # noqa: BLE001 - as in a collector: a bug here must not cost the readings
             cause = traceback.format_exc()
             self._judge.interrupt()
         seconds = self._clock.now().monotonic - began_at
         before = self.health
         last_success_at = before.last_success_at if cause else now
-        self.health = CollectorHealth(judgment.NAME, not cause, seconds, self._interval_seconds, last_success_at)
+        self.health = CollectorHealth(JUDGE.name, not cause, seconds, self._interval_seconds, last_success_at)
         if cause:
             if before.success is not False:
                 log.error("the judge failed", extra=fields(cause=cause))
-            store.withdraw(judgment.NAME, HOST)
+            store.withdraw(JUDGE.name, HOST)
             return ("exception",)
         if before.success is False:
             log.info("the judge works again")
-        store.put(Outcome(judgment.NAME, HOST, samples, now, duration_seconds=seconds))
+        store.put(Outcome(JUDGE.name, HOST, samples, now, duration_seconds=seconds))
         return ()
 
 
@@ -223,17 +219,17 @@ class Sampler:
         folder = config.state_directory
         self._state = None if folder is None else StateDirectory(folder)
         # One thread for all files of the directory: they share a disk, which may hang.
-        lane = make_lane(incidents.NAME)
-        elsewhere = lane if config.baseline_file is None else make_lane(baseline.NAME)
+        lane = make_lane(INCIDENTS.name)
+        elsewhere = lane if config.baseline_file is None else make_lane(BASELINE.name)
         # The baseline, which any thread may reload.
         self.baseline = BaselineWatch(
             context, elsewhere, lambda news: post(partial(self._take_baseline, news)), self._state
         )
         self._saved = StateStores(context, lane, self._state, self.status.count, may_write=writes_state)
-        pushed = (xid.NAME,) * self._xid.enabled + (incidents.NAME,) + (baseline.NAME,) * self.baseline.enabled
-        own = (exporter.NAME,) + (judgment.NAME,) * (judge is not None) + (flight_recorder.NAME,) * (flight is not None)
+        pushed = (XID.name,) * self._xid.enabled + (INCIDENTS.name,) + (BASELINE.name,) * self.baseline.enabled
+        own = (EXPORTER.name,) + (JUDGE.name,) * (judge is not None) + (FLIGHT_RECORDER.name,) * (flight is not None)
         # The outcomes; readable from any thread.
-        self.store = OutcomeStore((presence.NAME, *(c.name for c in enabled), *pushed, *own))
+        self.store = OutcomeStore((PRESENCE.name, *(c.name for c in enabled), *pushed, *own))
         self._calls = CallWatch(config.sample_deadline_seconds)
         self._host = HostRounds(context, self._host_collectors)
         self.freshness = Freshness(self.store, machine.clock, config, enabled)  # how long outcomes may be published
@@ -292,25 +288,25 @@ class Sampler:
         self.freshness.expire(now.monotonic, known)
         if self._xid.enabled:
             xids = self._xid.reading((record.labels for record in self._host_gpus), self._labels_of, now)
-            self.store.put_own(xid, xids, xid.render, now)
+            self.store.put_own(XID, xids, now)
         self._incidents.observe(now)
-        self.store.put_own(incidents, self._incidents.reading(now), incidents.render, now)
+        self.store.put_own(INCIDENTS, self._incidents.reading(now), now)
         self.presence = self._presence_reading(now.monotonic)
-        self.store.put_own(presence, self.presence, presence.render, now)
+        self.store.put_own(PRESENCE, self.presence, now)
         if self.baseline.enabled:
             self.baseline.compare(self.view, [record.key for record in self._host_gpus], now)
-            self.store.put_own(baseline, self.baseline.reading(self._labels_of), baseline.render, now)
+            self.store.put_own(BASELINE, self.baseline.reading(self._labels_of), now)
         if self._flight is not None:
-            self.status.count(flight_recorder.NAME, self._flight.failures())
-            self.store.put_own(flight_recorder, self._flight.reading(now.wall), flight_recorder.render, now)
-        self.status.count(exporter.NAME, (NO_THREAD,) * sum(lane.refused_since is not None for lane in self._lanes))
+            self.status.count(FLIGHT_RECORDER.name, self._flight.failures())
+            self.store.put_own(FLIGHT_RECORDER, self._flight.reading(now.wall), now)
+        self.status.count(EXPORTER.name, (NO_THREAD,) * sum(lane.refused_since is not None for lane in self._lanes))
         self.trouble = lacking_threads(self._lanes, now.monotonic)
-        self.store.put_own(exporter, self._exporter_reading(now), exporter.render, now)
+        self.store.put_own(EXPORTER, self._exporter_reading(now), now)
         if self._judge is not None:
             # Last, because it judges everything that is published.
             waiting_for = self.waiting_for()
             errors = self._judge.run(self.store, self._urgent(waiting_for), now, starting=waiting_for is not None)
-            self.status.count(judgment.NAME, errors)
+            self.status.count(JUDGE.name, errors)
 
     def _presence_reading(self, now: float) -> PresenceReading:
         """GPUs and driver; while a call to the driver as a whole is late, its last answers are outdated."""
@@ -320,8 +316,7 @@ class Sampler:
         count, p2p = config.expect_gpu_count, config.expect_p2p
         return PresenceReading(
             gpus=tuple(
-                GpuPresence(r.labels, self._name_of(r), r.responds(now, config.sample_deadline_seconds), r.error)
-                for r in self._host_gpus
+                GpuPresence(r.labels, r.responds(now, config.sample_deadline_seconds), r.error) for r in self._host_gpus
             ),
             driver_up=error is None if driver.looked or error else None,
             driver_error=error,
@@ -333,10 +328,6 @@ class Sampler:
             expected_p2p=recorded.p2p if p2p is None and recorded else p2p,
             most_since_boot=self._incidents.most_since_boot(),
         )
-
-    def _name_of(self, record: GpuRecord) -> str:
-        identity = self.store.reading(IDENTITY, record.key)
-        return "" if identity is None else identity.name
 
     def _exporter_reading(self, now: Moment) -> ExporterReading:
         """The state of this process, and the health of every collector."""
@@ -435,7 +426,7 @@ class Sampler:
 
     def _urgent(self, waiting_for: str | None) -> object:
         """What triggers an immediate judgment if it changes: GPU presence, pending first readings, and Xids."""
-        heard = self.store.get(xid.NAME, HOST)
+        heard = self.store.get(XID.name, HOST)
         return self.presence, waiting_for, None if heard is None else heard.samples
 
     @property
@@ -475,13 +466,13 @@ class Sampler:
             self.store.put(outcome)
 
     def _take_xids(self, ended: XidRound, now: float) -> None:
-        self.status.count(xid.NAME, ended.failures)
+        self.status.count(XID.name, ended.failures)
         self._xid.take(ended)
         self._gpus.look_at_once(ended.changed, now)
 
     def _take_baseline(self, news: BaselineNews, _now: float) -> None:
         before = self.baseline.recorded
-        self.status.count(baseline.NAME, self.baseline.take(news))
+        self.status.count(BASELINE.name, self.baseline.take(news))
         if self.baseline.recorded is not before:
             # The expected PCIe links have changed.
             for record in self._host_gpus:

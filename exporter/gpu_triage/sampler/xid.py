@@ -16,7 +16,6 @@ from gpu_triage.machine import Moment, WallTimes
 from gpu_triage.options.config import collector_enabled
 from gpu_triage.read.exporter.exporter_health import CollectorHealth
 from gpu_triage.read.metrics.contract import GpuLabels
-from gpu_triage.read.xid import xid_metrics as xid
 from gpu_triage.read.xid.kernel_records import KernelLog
 from gpu_triage.read.xid.xid_events import (
     OFF_THE_BUS,
@@ -40,7 +39,7 @@ from gpu_triage.read.xid.xid_ledger import (
     add_counts,
     count_switch_error,
 )
-from gpu_triage.read.xid.xid_metrics import XidReading
+from gpu_triage.read.xid.xid_metrics import XID, XidReading
 from gpu_triage.sampler.lanes import Lane, Step, overdue
 from gpu_triage.sampler.outcomes import Context
 
@@ -226,7 +225,7 @@ class XidWatch:
 
     def __init__(self, context: Context, report: Callable[[XidRound], None]) -> None:
         machine, config = context.machine, context.config
-        self.enabled = collector_enabled(config, xid.NAME, default=True)
+        self.enabled = collector_enabled(config, XID.name, default=True)
         self._kmsg_lane = context.make_lane("xid-kmsg")
         self.session_lane = context.make_lane("xid-nvml")  # the one that calls NVML
         self.lanes: tuple[Lane, ...] = (self._kmsg_lane, self.session_lane)  # where its rounds run
@@ -348,7 +347,7 @@ class XidWatch:
 
     def health(self, now: float) -> CollectorHealth:
         """Health of the collector: successful while any source is readable; unknown if none ever was."""
-        health = CollectorHealth(xid.NAME, None, None, self._config.sample_fast_seconds, self._last_success_at)
+        health = CollectorHealth(XID.name, None, None, self._config.sample_fast_seconds, self._last_success_at)
         if self._last_success_at is None:
             return health
         readable, duration_seconds = any(self._sources(now).values()), max(self._durations.values())
@@ -373,7 +372,7 @@ class XidWatch:
         return readable
 
     def _read_kernel(self, kernel: KernelLog) -> None:
-        self._kmsg_lane.mark(Step(xid.NAME))
+        self._kmsg_lane.mark(Step(XID.name))
         began, lost = self._clock.now().monotonic, kernel.lost
         failures: tuple[str, ...] = ()
         refusal: str | None = None
@@ -395,7 +394,7 @@ class XidWatch:
         self._report(XidRound(XidSource.KMSG, refusal is None, took, failures, past_read, lost))
 
     def _take_events(self, devices: tuple[Device, ...]) -> None:
-        self.session_lane.mark(Step(xid.NAME, call=self._events.call))
+        self.session_lane.mark(Step(XID.name, call=self._events.call))
         began = self._clock.now().monotonic
         failures: list[str] = []
         try:

@@ -20,7 +20,7 @@ from gpu_triage.judge.report.machine_readable import render_json, report_from_js
 from gpu_triage.judge.report.report import Report
 from gpu_triage.judge.report.text import render_text
 from gpu_triage.options.config import Config
-from gpu_triage.read.exporter import judgment
+from gpu_triage.read.exporter.judgment import JUDGE
 from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.serve.page.sections import areas_section
@@ -148,7 +148,7 @@ def rounds() -> Rounds:
         for at in SEEN_AT:
             running.run_to(at)
             store = running.sampler.store
-            outcomes = [each for name in store.collectors if name != judgment.NAME for each in store.of(name).values()]
+            outcomes = [each for name in store.collectors if name != JUDGE.name for each in store.of(name).values()]
             seen.append((at, [(one.collector, each) for one in outcomes for each in one.samples]))
     return seen
 

@@ -22,10 +22,8 @@ from gpu_triage.judge.findings.table import Area, Severity
 from gpu_triage.judge.findings.verdicts import EXIT_FINDINGS, Verdict
 from gpu_triage.machine import Clock, Machine
 from gpu_triage.options.config import Config, JudgeOption
-from gpu_triage.read.exporter import judgment
-from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK
-from gpu_triage.read.incidents import incident_metrics as incidents
-from gpu_triage.read.metrics.metric import declared_in
+from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, JUDGE
+from gpu_triage.read.incidents.incident_metrics import INCIDENTS
 from gpu_triage.sampler.lanes import InlineLane, Job
 from gpu_triage_simulator import SimulatedMachine, VirtualClock, load_scenario, simulated_machine
 
@@ -40,7 +38,7 @@ def readings_of(running: Rig, gpu: str) -> set[str]:
     """Names of the series a GPU has, less those it keeps when it is gone."""
     kept = {"gpu_exporter_call_inflight_seconds", "gpu_up", "gpu_error_info", "gpu_info"}
     kept |= {"gpu_xid_errors_total", "gpu_xid_last_timestamp_seconds"}
-    kept |= {spec.name for own in (judgment, incidents) for spec in declared_in(own.__name__)}
+    kept |= {spec.name for own in (JUDGE, INCIDENTS) for spec in own.metrics}
     lines = (line for line in running.page().splitlines() if not line.startswith("#"))
     return {line.split("{")[0] for line in lines if f'{{gpu="{gpu}"' in line or f',gpu="{gpu}"' in line} - kept
 

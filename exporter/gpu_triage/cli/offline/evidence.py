@@ -133,8 +133,7 @@ def _groups(files: FilesOfHost, snapshot: Snapshot) -> Iterator[tuple[str, tuple
             if snapshot.attached != len(snapshot.gpus):
                 continue  # a GPU missing from truncated output isn't missing from the host
             error = "missing"
-        name = device.model if gpu is None and device is not None else gpu.identity.name if gpu is not None else ""
-        presences.append(presence.GpuPresence(labels, name, error is None, error))
+        presences.append(presence.GpuPresence(labels, error is None, error))
         if gpu is not None and key not in snapshot.carried:
             measured = _measured(key, gpu, snapshot, files) if error is None else ()
             yield key, (*identity.render(gpu.identity, labels), *measured)

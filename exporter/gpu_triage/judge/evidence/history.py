@@ -7,7 +7,8 @@ from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.past import Memory
 from gpu_triage.judge.evidence.series import TWO_POINTS, Group, Labels, Points
 from gpu_triage.machine import Moment
-from gpu_triage.read.exporter import exporter_health, judgment
+from gpu_triage.read.exporter import exporter_health
+from gpu_triage.read.exporter.judgment import JUDGE
 from gpu_triage.read.gpu import activity, device_memory, ecc, nvlink, pcie, topology
 from gpu_triage.read.host import infiniband, kernel_log
 from gpu_triage.read.incidents.decisions import DECISIONS
@@ -67,7 +68,7 @@ class MetricHistory:
         self.memory.decisions = store.reading(DECISIONS)
         present: dict[tuple[str, str], _Round] = {}
         # The judge's own earlier output is not evidence.
-        for collector in (name for name in store.collectors if name != judgment.NAME):
+        for collector in (name for name in store.collectors if name != JUDGE.name):
             for outcome in store.of(collector).values():
                 key = (collector, outcome.subject)
                 before = self._rounds.get(key)

@@ -9,13 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Final, NamedTuple, cast
 
 from gpu_triage.read.baseline.host_facts import LEVEL, P2P, GpuFacts, HostFacts, LinkFacts, Peer
-from gpu_triage.read.metrics.contract import known
+from gpu_triage.read.metrics.contract import OwnSubject, known
 from gpu_triage.read.metrics.metric import Tier, gpu_gauge, host_info
-from gpu_triage.read.metrics.rendering import samples
-
-NAME = "baseline"
-ABOUT = "differences of the host from its baseline"
-TIER = Tier.MEDIUM
 
 GPU_BASELINE_MISMATCH = gpu_gauge(
     "1 when the field differs from the baseline, 0 when not; absent without a baseline, and if either side does not "
@@ -230,4 +225,4 @@ class BaselineReading:
     mismatches: Annotated[Mapping[tuple[str, str, str], bool], GPU_BASELINE_MISMATCH]
 
 
-render = samples
+BASELINE: OwnSubject[BaselineReading | None] = OwnSubject("differences of the host from its baseline", Tier.MEDIUM)

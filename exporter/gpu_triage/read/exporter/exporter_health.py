@@ -6,7 +6,7 @@ from functools import partial
 from typing import Annotated, Final
 
 from gpu_triage.machine import Moment
-from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.metrics.contract import GpuLabels, OwnSubject
 from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge, host_counter, host_gauge, host_info, no_sample
 from gpu_triage.read.metrics.rendering import Each, samples
 
@@ -15,9 +15,6 @@ _STALE_GRACE_SECONDS: Final = 30.0
 """A collector is stale if its last success is older than this many intervals plus the grace period."""
 
 DRIVER: Final = "driver"  # collector name used for the search for GPUs
-NAME = "exporter"
-ABOUT = "the exporter itself"
-TIER = Tier.FAST
 
 GPU_EXPORTER_BUILD_INFO = host_info(
     "Version, source revision (if the build had it) and Python version.",
@@ -191,3 +188,6 @@ def _stale_seconds(collector: CollectorHealth, reading: ExporterReading) -> floa
     age_seconds = reading.published_at.monotonic - collector.last_success_at.monotonic
     due_seconds = _STALE_INTERVALS * collector.interval_seconds + _STALE_GRACE_SECONDS
     return age_seconds if age_seconds > due_seconds else None
+
+
+EXPORTER = OwnSubject("the exporter itself", Tier.FAST, render)

@@ -1,15 +1,11 @@
 """Metrics of the flight recorder: the latest recording written for each GPU."""
 
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from gpu_triage.read.exporter.exporter_health import CollectorHealth
-from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.metrics.contract import GpuLabels, OwnSubject
 from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge
-
-NAME: Final = "flight_recorder"
-ABOUT: Final = "recordings of the minutes before a critical finding"
-TIER: Final = Tier.EVENT
 
 GPU_FLIGHT_RECORDING_TIMESTAMP_SECONDS = gpu_gauge(
     "Unix time of the last flight recording of a critical finding about the GPU, for a day; `file` is its name in "
@@ -43,3 +39,6 @@ class FlightWatch(Protocol):
 def render(reading: FlightReading) -> Iterator[Sample]:
     for labels, written in reading.items():
         yield GPU_FLIGHT_RECORDING_TIMESTAMP_SECONDS.sample(written.at, *labels, written.file)
+
+
+FLIGHT_RECORDER = OwnSubject("recordings of the minutes before a critical finding", Tier.EVENT, render)

@@ -3,11 +3,8 @@
 from functools import partial
 from typing import Final
 
+from gpu_triage.read.metrics.contract import Subject
 from gpu_triage.read.metrics.metric import Tier, gpu_counter, gpu_gauge, host_gauge
-
-NAME = "judge"
-ABOUT = "what limits each GPU, and whether to keep it in service"
-TIER = Tier.MEDIUM
 
 BOTTLENECK_CLASSES: Final = (
     *("sick", "thermal", "power_brake", "pcie_link", "power_cap", "clock_cap", "hung", "memory", "storage", "cpu"),
@@ -105,3 +102,6 @@ OF_HOST: Final = (
 """State, how long it has lasted, value and beginning of a finding about a GPU, or about the host."""
 FINDING_SERIES: Final = (*OF_GPU, *OF_HOST, GPU_HOST_FINDINGS, GPU_FINDING_ACCEPTED_UNTIL_TIMESTAMP_SECONDS)
 """All metrics of findings."""
+
+
+JUDGE = Subject("what limits each GPU, and whether to keep it in service", Tier.MEDIUM)

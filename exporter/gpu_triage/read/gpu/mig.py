@@ -1,11 +1,10 @@
 """MIG instances of a GPU: profile, memory and SM activity."""
 
-import math
 import re
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from gpu_triage.driver.nvml import gpm as nvml_gpm
 from gpu_triage.driver.nvml.inquiry import Inquiry
@@ -19,12 +18,7 @@ from gpu_triage.read.metrics.rendering import Each, samples
 
 MAX_MIG_DEVICES: Final = 64  # GPUs have at most 7 or 8; a higher count is treated as garbage
 _MOST_BYTES: Final = 1 << 50
-_GIB: Final = 1 << 30
-_MIB: Final = 1 << 20
 _PROFILE_IN_NAME: Final = re.compile(r" MIG ((?:\d+c\.)?\d+g\.\d+gb[\w.+-]*)$")
-_MEMORY_EIGHTHS: Final = 8
-_MOST_MEDIA_SLICES: Final = 2
-"""Up to this size, only one instance can have the media extensions; the names of larger ones do not mention them."""
 
 GPU_MIG_INFO = gpu_info(
     "A MIG device: its GPU instance, compute instance and profile, as in nvidia-smi; join on gpu, uuid and mig_uuid. "
@@ -62,7 +56,7 @@ GPU_MIG_DRAM_ACTIVE_RATIO = _instance_gauge(
 class MigInstanceReading:
     """One MIG device: a compute instance on a GPU instance, with NVML's IDs. None where not reported.
 
-    The profile is as in nvidia-smi (``1c.3g.40gb``); "" if the driver reports neither name nor sizes.
+    The profile is as in nvidia-smi (``1c.3g.40gb``), from the name; "" if the driver does not report it.
     """
 
     uuid: str
@@ -91,7 +85,7 @@ class MigReader:
     def read(self, gpu: GpuRound) -> MigReading:
         """Enumerate the MIG devices (nvmlDeviceGetMigMode, …MaxMigDeviceCount, …MigDeviceHandleByIndex)."""
         try:
-            found = [_read_instance(gpu.inquiry, each) for each in _instances(gpu.inquiry)]
+            found = [_read_instance(each) for each in _instances(gpu.inquiry)]
         except (GpuUnavailable, DriverUnavailable):
             self._gpm.close()
             raise
@@ -133,18 +127,19 @@ def _instances(gpu: Inquiry) -> Iterator[Inquiry]:
             yield instance
 
 
-def _read_instance(gpu: Inquiry, inquiry: Inquiry) -> MigInstanceReading | None:
+def _read_instance(inquiry: Inquiry) -> MigInstanceReading | None:
     """Read one MIG device; None if it disappeared meanwhile, since it cannot be identified without its UUID."""
     uuid = inquiry.ask("nvmlDeviceGetUUID")
     if not uuid:
         return None
+    named = _PROFILE_IN_NAME.search(inquiry.ask("nvmlDeviceGetName") or "")
     memory = inquiry.ask("nvmlDeviceGetMemoryInfo", MEMORY_V2) or inquiry.ask("nvmlDeviceGetMemoryInfo")
     total = inquiry.within(getattr(memory, "total", None), 0, _MOST_BYTES)
     return MigInstanceReading(
         uuid=uuid,
         gpu_instance=inquiry.ask("nvmlDeviceGetGpuInstanceId"),
         compute_instance=inquiry.ask("nvmlDeviceGetComputeInstanceId"),
-        profile=_profile(gpu, inquiry),
+        profile=named[1] if named else "",
         memory_used_bytes=inquiry.within(getattr(memory, "used", None), 0, _MOST_BYTES if total is None else total),
         memory_total_bytes=total,
     )
@@ -159,29 +154,6 @@ def read_mig_uuids(inquiry: Inquiry) -> Mapping[tuple[int, int], str]:
         if uuid is not None and gpu_id is not None and compute_id is not None:
             found[gpu_id, compute_id] = uuid
     return found
-
-
-def _profile(gpu: Inquiry, instance: Inquiry) -> str:
-    named = _PROFILE_IN_NAME.search(instance.ask("nvmlDeviceGetName") or "")
-    if named:
-        return named[1]
-    attributes = instance.ask("nvmlDeviceGetAttributes_v2")
-    memory = gpu.ask("nvmlDeviceGetMemoryInfo") if attributes else None
-    return profile_name(attributes, memory.total) if memory else ""
-
-
-def profile_name(attributes: Any, gpu_memory_bytes: int) -> str:
-    """Derive a profile name like nvidia-smi's from nvmlDeviceAttributes_t and the memory of the whole GPU.
-
-    The memory in a profile name is nominal: eighths of the GPU's memory in whole GiB. An instance has slightly less.
-    """
-    slices, compute = attributes.gpuInstanceSliceCount, attributes.computeInstanceSliceCount
-    share = attributes.memorySizeMB * _MIB / gpu_memory_bytes if gpu_memory_bytes else 0
-    eighths = math.floor(share * _MEMORY_EIGHTHS + 0.5)
-    gib = math.floor(eighths * math.ceil(gpu_memory_bytes / _GIB) / _MEMORY_EIGHTHS + 0.5)
-    part = f"{compute}c." if compute != slices else ""
-    media = "+me" if attributes.sharedOfaCount and slices <= _MOST_MEDIA_SLICES else ""
-    return f"{part}{slices}g.{gib}gb{media}"
 
 
 def render(reading: MigReading, gpu: GpuLabels) -> Iterator[Sample]:

@@ -353,9 +353,6 @@ class NvlinkQualityReading:
     by_link: Annotated[Mapping[tuple[str, str], float], GPU_NVLINK_LINK_BIT_ERROR_RATIO]
 
 
-_NOTHING: Final = NvlinkQualityReading({}, None, {}, {})
-
-
 def bit_error_ratio(raw: float) -> float:
     """Decode a rate: mantissa in bits 8 to 11, negative decimal exponent in bits 0 to 7."""
     mantissa, exponent = int(raw) >> _MANTISSA_SHIFT & _MANTISSA_BITS, int(raw) & _EXPONENT_BITS
@@ -369,11 +366,9 @@ class NvlinkQualityReader:
     def read(self, gpu: GpuRound) -> NvlinkQualityReading:
         inquiry = gpu.inquiry
         count = inquiry.within(inquiry.fields((LINK_COUNT_FIELD,)).get(LINK_COUNT_FIELD), 0, MOST_LINKS)
-        if not count or mig_mode(inquiry):
-            return _NOTHING
-        rates = self._rates(inquiry, int(count))
+        rates = self._rates(inquiry, int(count)) if count and not mig_mode(inquiry) else {}
         if not rates:
-            return _NOTHING
+            return NvlinkQualityReading({}, None, {}, {})
         counted = inquiry.fields([(field, link) for field in _COUNTED_FIELDS for link in rates])
         totals = {
             field: counter.read_total(inquiry, field, counted, gpu.at.monotonic)
@@ -437,9 +432,6 @@ class C2cReading:
     links_up: Annotated[int | None, GPU_C2C_LINKS_UP]
 
 
-_NONE: Final = C2cReading(None, None, {}, None)
-
-
 class C2cReader:
     def __init__(self) -> None:
         self._counters = {name: LinkCounter(ERRORS) for name in ERROR_FIELDS}
@@ -448,7 +440,7 @@ class C2cReader:
         inquiry = gpu.inquiry
         count = inquiry.within(inquiry.fields((COUNT_FIELD,)).get(COUNT_FIELD), 0, MOST_LINKS)
         if not count:
-            return _NONE
+            return C2cReading(None, None, {}, None)
         links = range(int(count))
         fields = (STATUS_FIELD, BANDWIDTH_FIELD, *ERROR_FIELDS.values())
         values = inquiry.fields([(field, link) for field in fields for link in links])

@@ -8,8 +8,9 @@ every resource manager with public source (NvU32 pexCounters[] of NV2080_CTRL_BU
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Final
 
 from gpu_triage.documents.pcie_values import MOST_GENERATION, WIDTHS
@@ -250,16 +251,6 @@ class PcieLimitsReading:
     system_width: int | None = None
     slot_hidden: bool = False  # whether a virtual machine does not show the slot, which may give less than the others
 
-    @property
-    def generation(self) -> int | None:
-        """Generation that all parties support; None if none is known."""
-        return _least((self.device_generation, self.slot_generation, self.system_generation))
-
-    @property
-    def width(self) -> int | None:
-        """Number of lanes that all parties support; None if none is known."""
-        return _least((self.device_width, self.slot_width, self.system_width))
-
 
 def read_pcie_limits(gpu: GpuRound, *, virtual: bool = False) -> PcieLimitsReading:
     inquiry = gpu.inquiry
@@ -281,13 +272,6 @@ def read_pcie_limits(gpu: GpuRound, *, virtual: bool = False) -> PcieLimitsReadi
     )
 
 
-def _least(values: Iterable[int | None]) -> int | None:
-    return min((value for value in values if value is not None), default=None)
-
-
-_NOT_RECORDED: Final = ExpectedLink(None, None)
-
-
 @dataclass(frozen=True, slots=True)
 class LinkExpectation:
     limits: Annotated[PcieLimitsReading, Each()]
@@ -300,12 +284,17 @@ def expectation_of(
     limits: PcieLimitsReading, generation: int | None = None, width: int | None = None
 ) -> LinkExpectation:
     """Return what is expected of a link, with what is declared or recorded of it; nothing if there is no link."""
-    all_support = (None, None) if limits.slot_hidden else (limits.generation, limits.width)
+
+    def expected(chosen: int | None, *supported: int | None) -> int | None:
+        least = min((each for each in supported if each is not None), default=None)
+        return least and (chosen or (None if limits.slot_hidden else least))
+
+    lanes = expected(width, limits.device_width, limits.slot_width, limits.system_width)
     return LinkExpectation(
         limits,
-        generation=None if limits.generation is None else generation or all_support[0],
-        width=None if limits.width is None else width or all_support[1],
-        width_declared=True if limits.width is not None and width else None,
+        generation=expected(generation, limits.device_generation, limits.slot_generation, limits.system_generation),
+        width=lanes,
+        width_declared=True if width and lanes else None,
     )
 
 
@@ -313,22 +302,16 @@ class ExpectedLinkReader:
     """Reads the limits; a declared or recorded expectation overrides the derived one, on links that exist."""
 
     def __init__(self, config: Config) -> None:
-        self._generation = config.expect_pcie_generation
-        self._width = config.expect_pcie_width
-        self._host_is_virtual: bool | None = None
+        self._config = config
+        self._is_virtual = cache(is_virtual_machine)
 
     def read(self, gpu: GpuRound) -> LinkExpectation:
-        recorded = gpu.recorded_link or _NOT_RECORDED
-        limits = read_pcie_limits(gpu, virtual=self._in_virtual_machine(gpu))
-        return expectation_of(limits, self._generation or recorded.generation, self._width or recorded.width)
-
-    def _in_virtual_machine(self, gpu: GpuRound) -> bool:
+        config, recorded = self._config, gpu.recorded_link or ExpectedLink()
         mode = virtualization_mode(gpu.inquiry)
-        if mode is not None:
-            return mode in IN_VIRTUAL_MACHINES
-        if self._host_is_virtual is None:
-            self._host_is_virtual = is_virtual_machine(gpu.machine.procfs, gpu.machine.sysfs)
-        return self._host_is_virtual is True
+        is_virtual = self._is_virtual(gpu.machine.procfs, gpu.machine.sysfs) if mode is None else None
+        limits = read_pcie_limits(gpu, virtual=is_virtual or mode in IN_VIRTUAL_MACHINES)
+        generation = config.expect_pcie_generation or recorded.generation
+        return expectation_of(limits, generation, config.expect_pcie_width or recorded.width)
 
 
 PCIE_LIMITS = GpuCollector(

@@ -5,13 +5,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from gpu_triage.driver.nvml.session import DriverVersions
-from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.metrics.contract import GpuLabels, OwnSubject
 from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge, gpu_info, host_gauge, host_info
 from gpu_triage.read.metrics.rendering import Each, samples
-
-NAME = "presence"
-ABOUT = "which GPUs are present and respond, and the state of the driver"
-TIER = Tier.FAST
 
 GPU_UP = gpu_gauge(
     "1 when the GPU answered within its deadline, 0 when it is lost, stalled, missing, denied or needs a reset. "
@@ -64,7 +60,6 @@ class GpuPresence:
     """One GPU ever seen: whether it answers (None if it is not queried), and why not (``lost``, ``stalled``, …)."""
 
     labels: GpuLabels
-    name: str
     up: Annotated[bool | None, GPU_UP]
     error: Annotated[str | None, GPU_ERROR_INFO]
 
@@ -89,3 +84,6 @@ def render(reading: PresenceReading) -> Iterator[Sample]:
     if reading.versions is not None:
         versions = reading.versions
         yield GPU_DRIVER_INFO.sample(1, versions.driver or "", versions.cuda or "", versions.nvml or "")
+
+
+PRESENCE = OwnSubject("which GPUs are present and respond, and the state of the driver", Tier.FAST, render)

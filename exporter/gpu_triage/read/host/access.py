@@ -33,8 +33,8 @@ from gpu_triage.read.processes.on_gpu import PROCESSES
 from gpu_triage.read.processes.pods import CONTAINER_NAMES, POD_NAMES
 from gpu_triage.read.processes.slurm_jobs import SLURM_JOBS
 from gpu_triage.read.selection import needed_but_excluded
-from gpu_triage.read.xid import xid_metrics as xid
 from gpu_triage.read.xid.xid_events import MISSED_BY_NVML
+from gpu_triage.read.xid.xid_metrics import XID
 
 log = logging.getLogger(__name__)
 
@@ -202,7 +202,7 @@ PROBES: Final = (
     _root(files.SYSFS),
     Probe(
         "kernel_log",
-        lambda config: collector_enabled(config, xid.NAME, default=True) or runs(HOST_KERNEL_LOG, config),
+        lambda config: collector_enabled(config, XID.name, default=True) or runs(HOST_KERNEL_LOG, config),
         lambda view: None if view.machine.kmsg is None else files.refusal(view.machine.kmsg),
         "Xids from before startup or while the driver hangs, with drivers of 2024 also Xids "
         f"{', '.join(map(str, MISSED_BY_NVML))}, SXids of NVSwitches and kernel messages about the host are not read: "

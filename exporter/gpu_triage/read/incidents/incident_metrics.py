@@ -4,13 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.metrics.contract import GpuLabels, OwnSubject
 from gpu_triage.read.metrics.metric import ANY, Sample, Tier, gpu_gauge
 from gpu_triage.read.metrics.rendering import samples
-
-NAME: Final = "incidents"
-ABOUT: Final = "incidents of the last weeks, and when each GPU was last reset"
-TIER: Final = Tier.EVENT
 
 WINDOW_DAYS: Final = (7, 30)  # time windows over which incidents are counted
 
@@ -58,3 +54,6 @@ def render(reading: tuple[GpuIncidents, ...]) -> Iterator[Sample]:
         if gpu.reset_at is not None:
             yield GPU_RESET_TIMESTAMP_SECONDS.sample(gpu.reset_at, *gpu.labels)
         yield from samples(gpu, (*gpu.labels, gpu.pci_bus_id))
+
+
+INCIDENTS = OwnSubject("incidents of the last weeks, and when each GPU was last reset", Tier.EVENT, render)

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
-from types import MappingProxyType
 from typing import Annotated, Any, Final
 
 from gpu_triage.documents import AtMost, Pattern, Place, Range, read_value
 from gpu_triage.documents.saved_state import MOST_AHEAD_SECONDS, LoadedState, StateKind, read_entries
 from gpu_triage.driver.nvml.session import MAX_GPUS
 from gpu_triage.errors import DocumentError
-from gpu_triage.read.incidents.incident_metrics import NAME, WINDOW_DAYS
+from gpu_triage.read.incidents.incident_metrics import INCIDENTS, WINDOW_DAYS
 from gpu_triage.read.xid.codes import XID_CODES, XidKind
 
 LOST: Final = "lost"
@@ -98,11 +97,11 @@ class Board:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The ledger's complete content, as saved: last boot and its most GPUs, boards by UUID, incidents oldest first."""
+    """The ledger's complete content, as saved: last boot and its most GPUs, boards and incidents, oldest first."""
 
-    boot: str = ""
-    most_gpus: int = 0
-    boards: Mapping[str, Board] = field(default_factory=lambda: MappingProxyType({}))
+    boot: Name = ""
+    most_gpus: Annotated[int, Range(0, MAX_GPUS)] = 0
+    boards: tuple[Board, ...] = ()
     incidents: tuple[Incident, ...] = ()
 
 
@@ -128,7 +127,7 @@ class IncidentLedger:
         self._repaired: Mapping[str, float] = {}
         self._boot = memory.boot
         self._most_gpus = memory.most_gpus
-        self._boards = dict(memory.boards)
+        self._boards = {board.uuid: board for board in memory.boards}
         self._incidents = list(memory.incidents)
 
     @property
@@ -137,7 +136,7 @@ class IncidentLedger:
 
     @property
     def memory(self) -> Memory:
-        return Memory(self._boot, self._most_gpus, MappingProxyType(dict(self._boards)), tuple(self._incidents))
+        return Memory(self._boot, self._most_gpus, tuple(self._boards.values()), tuple(self._incidents))
 
     def add(self, memory: Memory) -> None:
         """Merge previously saved content; newer data wins."""
@@ -146,7 +145,7 @@ class IncidentLedger:
         self._incidents = list(memory.incidents)
         for incident in newer.incidents:
             self.note(incident)
-        self._boards = {**memory.boards, **newer.boards}
+        self._boards = {board.uuid: board for board in (*memory.boards, *newer.boards)}
         if memory.boot == newer.boot or not newer.boot:
             self._boot, self._most_gpus = memory.boot, max(memory.most_gpus, newer.most_gpus)
 
@@ -257,26 +256,11 @@ def _within(incident: Incident, days: int, now: float) -> bool:
     return now - days * DAY_SECONDS < incident.last_at <= now + SAME_SECONDS
 
 
-@dataclass(frozen=True, slots=True)
-class _Head:
-    boot: Name = ""
-    most_gpus: Annotated[int, Range(0, MAX_GPUS)] = 0
-
-
-def _document(memory: Memory) -> dict[str, Any]:
-    return {
-        "boot": memory.boot,
-        "most_gpus": memory.most_gpus,
-        "boards": [asdict(board) for board in memory.boards.values()],
-        "incidents": [asdict(incident) for incident in memory.incidents],
-    }
-
-
 def _found(document: dict[str, Any], where: Place, latest: float) -> LoadedState[Memory]:
     all_boards, all_incidents = (document.pop(key, None) for key in ("boards", "incidents"))
-    head, refused = _Head(), tuple[str, ...]()
+    found, refused = Memory(), tuple[str, ...]()
     try:
-        head = read_value(_Head, document, where)
+        found = read_value(Memory, document, where)
     except DocumentError as error:
         refused = error.problems
 
@@ -290,8 +274,7 @@ def _found(document: dict[str, Any], where: Place, latest: float) -> LoadedState
 
     boards, wrong_boards = read_entries(Board, all_boards, MAX_GPUS, where.at("boards"), check_board)
     incidents, wrong = read_entries(Incident, all_incidents, MOST_INCIDENTS, where.at("incidents"), check_incident)
-    known = MappingProxyType({board.uuid: board for board in boards})
-    return LoadedState(Memory(head.boot, head.most_gpus, known, incidents), (*refused, *wrong_boards, *wrong))
+    return LoadedState(replace(found, boards=boards, incidents=incidents), (*refused, *wrong_boards, *wrong))
 
 
 def _check_time(at: float, latest: float, where: Place) -> None:
@@ -301,11 +284,11 @@ def _check_time(at: float, latest: float, where: Place) -> None:
 
 
 INCIDENT_HISTORY: Final = StateKind(
-    name=NAME,
+    name=INCIDENTS.name,
     things="incidents",
     history="the incident history",
     version=1,
     nothing=Memory(),
-    to_document=_document,
+    to_document=asdict,
     from_document=_found,
 )

@@ -1,8 +1,8 @@
 """The collector contract: `read` gets a round, does I/O and returns a Reading; `render` is pure and yields Samples.
 
-A collector's metrics are those declared before it in its module, after the previous collector; a module has collectors
-of one subject, or is an OwnSubject. A host's `read` raises HostReadFailed if nothing of what exists can be read; a
-parser raises ValueError for text of another format. In a Reading, what is not reported is None or missing.
+A subject's metrics are those declared before it in its module, after the previous subject. A host's `read` raises
+HostReadFailed if nothing of what exists can be read; a parser raises ValueError for text of another format. In a
+Reading, what is not reported is None or missing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.session import Device, DriverVersions
 from gpu_triage.machine import Machine, Moment
 from gpu_triage.options.config import Config, collector_enabled
-from gpu_triage.read.metrics.metric import Declared, MetricSpec, Sample, Tier, declared_in
+from gpu_triage.read.metrics.metric import Declared, MetricSpec, Sample, Tier
 from gpu_triage.read.metrics.rendering import samples
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ def known(values: Mapping[K, V | None]) -> dict[K, V]:
 class ExpectedLink:
     """Recorded capability of a GPU's PCIe link; None if unknown."""
 
-    generation: int | None
-    width: int | None
+    generation: int | None = None
+    width: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +87,11 @@ HOST_LABELS: Final = GpuLabels("", "")
 
 
 @dataclass(frozen=True, eq=False)
-class _Collector(Declared):
-    """What collectors of GPUs and of the host share. Their name is that of their switch, and the `collector` label."""
+class Subject(Declared):
+    """A group of metrics: those of a collector, or of the sampler itself; the name is the `collector` label."""
 
-    about: str  # what it reads, for ``--help``
-    tier: Tier  # how often it runs
-    default: bool = field(default=True, kw_only=True)  # whether it is enabled by default
+    about: str  # what it covers, as a heading, and for ``--help``
+    tier: Tier  # how often it is sampled
     also_in: tuple[ModuleType, ...] = field(default=(), kw_only=True)  # modules that declare more of its metrics
 
     @cached_property
@@ -104,13 +103,21 @@ class _Collector(Declared):
                 break
             if isinstance(value, MetricSpec):
                 own.append(value)
-            elif isinstance(value, _Collector):
+            elif isinstance(value, Subject):
                 own.clear()
-        return (*own, *(spec for other in self.also_in for spec in declared_in(other.__name__)))
+        others = (value for module in self.also_in for value in vars(module).values() if isinstance(value, MetricSpec))
+        return (*own, *others)
 
 
 @dataclass(frozen=True, eq=False)
-class GpuCollector(_Collector, Generic[R]):
+class OwnSubject(Subject, Generic[R]):
+    """A subject that the sampler itself provides."""
+
+    render: Callable[[R], Iterator[Sample]] = samples
+
+
+@dataclass(frozen=True, eq=False)
+class GpuCollector(Subject, Generic[R]):
     """A subject read from each GPU."""
 
     # Factory of the read function, called once per GPU ever seen; the reader may keep state (integrals, last values)
@@ -118,6 +125,7 @@ class GpuCollector(_Collector, Generic[R]):
     reader: Callable[[Config], Callable[[GpuRound], R]]
     # Pure function that renders a reading; by default from its annotated fields.
     render: Callable[[R, GpuLabels], Iterator[Sample]] = samples
+    default: bool = True  # whether it is enabled by default
     kept: bool = False  # whether its last samples stay published while the GPU is lost (identity only)
     # Whether its NVML calls involve other GPUs too. A call to a hung GPU would block all others, so such collectors
     # share a lane of their own.
@@ -125,11 +133,12 @@ class GpuCollector(_Collector, Generic[R]):
 
 
 @dataclass(frozen=True, eq=False)
-class HostCollector(_Collector, Generic[R]):
-    """A subject read from the host; `reader` and `render` as for GpuCollector."""
+class HostCollector(Subject, Generic[R]):
+    """A subject read from the host; attributes as for GpuCollector, plus these."""
 
     reader: Callable[[Config], Callable[[HostRound], R]]
     render: Callable[[R], Iterator[Sample]] = samples
+    default: bool = True
     # Metric families from other sources, to republish; they are not in the metric catalog.
     foreign: Callable[[R], tuple[Metric, ...]] | None = None
     needs: str | None = None  # name of a Config field that must be set for the collector to run, or None
@@ -143,11 +152,6 @@ class HostCollector(_Collector, Generic[R]):
 AnyGpuCollector = GpuCollector[Any]
 AnyHostCollector = HostCollector[Any]
 AnyCollector = AnyGpuCollector | AnyHostCollector
-
-OwnSubject = ModuleType
-"""A module with a subject that the sampler itself provides. It renders but has no reader, and declares the name (NAME),
-what the subject covers, worded as a heading (ABOUT), and the default tier of its metrics (TIER).
-"""
 
 
 def runs(collector: AnyCollector, config: Config) -> bool:

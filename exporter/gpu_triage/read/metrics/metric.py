@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -63,7 +63,8 @@ class Declared:
     @cached_property
     def name(self) -> str:
         """The name of its constant, in lower case: of a metric with unit suffix, and `_total` for counters."""
-        return next(name for name, value in vars(sys.modules[self.module]).items() if value is self).lower()
+        (name,) = (name for name, value in vars(sys.modules[self.module]).items() if value is self)
+        return name.lower()
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,9 +152,3 @@ host_gauge = partial(_declare, Kind.GAUGE, ())
 host_counter = partial(_declare, Kind.COUNTER, ())
 host_info = partial(_declare, Kind.INFO, ())
 """Declare a metric of the host or the exporter; arguments as above."""
-
-
-@cache
-def declared_in(module: str) -> tuple[MetricSpec, ...]:
-    """Return all metrics a module declares, in source order."""
-    return tuple(value for value in vars(sys.modules[module]).values() if isinstance(value, MetricSpec))

@@ -4,15 +4,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.metrics.contract import GpuLabels, OwnSubject
 from gpu_triage.read.metrics.metric import ANY, Sample, Tier, gpu_counter, gpu_gauge, host_counter, host_gauge
 from gpu_triage.read.xid.codes import XID_CODES
 from gpu_triage.read.xid.xid_events import MISSED_BY_NVML, XidSource
 from gpu_triage.read.xid.xid_ledger import CODES_PER_GPU, FATAL_LABELS, XidCounts, XidName
-
-NAME: Final = "xid"
-ABOUT: Final = "Xid errors, from NVML's events and the kernel log"
-TIER: Final = Tier.EVENT
 
 _FROM_ZERO: Final = tuple(XidName(str(xid.code)) for xid in XID_CODES.values() if xid.common)
 _FATAL_IN_TEXT: Final = [xid.code for xid in XID_CODES.values() if xid.fatal_in_text]
@@ -112,3 +108,6 @@ def render(reading: XidReading) -> Iterator[Sample]:
             yield GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS.sample(count.last_at, bus_id, *name)
     for source, heard in reading.sources.items():
         yield GPU_EXPORTER_XID_SOURCE_UP.sample(heard, source)
+
+
+XID = OwnSubject("Xid errors, from NVML's events and the kernel log", Tier.EVENT, render)

@@ -19,7 +19,7 @@ from gpu_triage.judge.host_judge import Judgment
 from gpu_triage.log import fields
 from gpu_triage.machine import Machine, Moment
 from gpu_triage.read.exporter.exporter_health import CollectorHealth
-from gpu_triage.read.exporter.flight_recorder import NAME, FlightReading, WrittenRecording
+from gpu_triage.read.exporter.flight_recorder import FLIGHT_RECORDER, FlightReading, WrittenRecording
 from gpu_triage.read.metrics.contract import HOST_LABELS, GpuLabels
 from gpu_triage.record.capture import Capture
 from gpu_triage.record.flight.directory import file_name, refuse_unusable
@@ -69,7 +69,7 @@ class FlightRecorder:
         self._check_at: float | None = None
         self._began_at: float | None = None
         self._last_round_at: Moment | None = None
-        self._thread = threading.Thread(target=self._run, name=NAME, daemon=True)
+        self._thread = threading.Thread(target=self._run, name=FLIGHT_RECORDER.name, daemon=True)
 
     def observe(self, judgment: Judgment | None) -> None:
         """Process the latest judgment. Call it only on the sampler's thread; it never blocks."""
@@ -95,7 +95,7 @@ class FlightRecorder:
         began_at = self._began_at
         hangs = began_at is not None and self._clock.now().monotonic - began_at > _LONGEST_ROUND_SECONDS
         success = None if self._last_round_at is None and not hangs else not hangs and self._error is None
-        return CollectorHealth(NAME, success, None, INTERVAL_SECONDS, self._last_round_at)
+        return CollectorHealth(FLIGHT_RECORDER.name, success, None, INTERVAL_SECONDS, self._last_round_at)
 
     def failures(self) -> tuple[str, ...]:
         with self._lock:

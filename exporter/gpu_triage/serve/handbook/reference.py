@@ -7,8 +7,9 @@ from typing import Final
 from gpu_triage.documents import packaged_toml
 from gpu_triage.judge.findings.settings import settings_markdown
 from gpu_triage.options.option_table import all_options
+from gpu_triage.read.metrics.contract import Subject
 from gpu_triage.read.metrics.metric import Kind, MetricSpec, Tier
-from gpu_triage.read.registry import COLLECTOR_SWITCHES, SUBJECTS, Subject
+from gpu_triage.read.registry import COLLECTOR_SWITCHES, SUBJECTS
 
 _INTRODUCTIONS: Final = packaged_toml(__package__, "reference.toml")
 

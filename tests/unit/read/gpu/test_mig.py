@@ -1,14 +1,13 @@
 from pathlib import Path
-from types import SimpleNamespace
 
 import pynvml
 import pytest
 from tests.mig_layouts import cut
-from tests.nvml_bench import BenchMaker
+from tests.nvml_bench import BenchMaker, says
 from tests.rig import Rig, only, rig, scenario_with
 
 from gpu_triage.read.gpu.activity import ActivityReader, GpmReader, read_media
-from gpu_triage.read.gpu.mig import MigReader, profile_name, read_mig_uuids
+from gpu_triage.read.gpu.mig import MigReader, read_mig_uuids
 from gpu_triage.read.processes.on_gpu import ProcessesReader
 
 MIB = 2**20
@@ -30,6 +29,7 @@ def reader() -> MigReader:
         (("h100-8", cut()), 0, []),  # MIG mode without instances
         # Holes between the driver's indices.
         (("h100-8", HOLES), 0, ["3g.40gb", "2g.20gb", "1g.10gb"]),
+        (("h100-8", cut("1c.3g.40gb 2 0 0 0", "1g.10gb+me 9 0 1 0")), 0, ["1c.3g.40gb", "1g.10gb+me"]),
     ],
 )
 def test_a_gpu_has_the_instances_it_is_cut_into(
@@ -43,35 +43,12 @@ def test_a_gpu_has_the_instances_it_is_cut_into(
     assert (asked > 0) == (len(host) > 1)
 
 
-@pytest.mark.parametrize(
-    ("gpu_mib", "sizes", "name"),
-    [
-        (81559, (1, 1, 9984, 0), "1g.10gb"),
-        (81559, (1, 1, 9984, 1), "1g.10gb+me"),
-        (81559, (1, 1, 20096, 0), "1g.20gb"),
-        (81559, (3, 1, 40448, 0), "1c.3g.40gb"),
-        (81559, (7, 7, 81152, 1), "7g.80gb"),
-        (40960, (1, 1, 4864, 0), "1g.5gb"),
-        (24576, (1, 1, 5952, 0), "1g.6gb"),
-        (143771, (1, 1, 16384, 0), "1g.18gb"),
-        (143771, (3, 3, 71424, 0), "3g.71gb"),
-    ],
-)
-def test_profiles_are_named_as_nvidia_smi_names_them(gpu_mib: int, sizes: tuple[int, int, int, int], name: str) -> None:
-    names = ("gpuInstanceSliceCount", "computeInstanceSliceCount", "memorySizeMB", "sharedOfaCount")
-    attributes = SimpleNamespace(**dict(zip(names, sizes, strict=True)))
-    assert profile_name(attributes, gpu_mib * MIB) == name
-
-
-def test_a_driver_that_names_no_profile_has_it_made_of_the_sizes(bench: BenchMaker) -> None:
-    layout = cut("1c.3g.40gb 2 0 0 0", "1g.10gb+me 9 0 1 0", "2g.20gb 3 0 2 0")
-    nvml = bench("h100-8", layout)
+def test_devices_without_a_name_have_no_profile_and_a_senseless_number_of_devices_is_none(bench: BenchMaker) -> None:
+    nvml = bench("h100-8", HOLES)
     nvml.answer("nvmlDeviceGetName", pynvml.NVML_ERROR_NOT_SUPPORTED)
-    round_ = nvml.round()
-    assert [i.profile for i in reader().read(round_).instances] == ["1c.3g.40gb", "1g.10gb+me", "2g.20gb"]
-    nvml.answer("nvmlDeviceGetAttributes_v2", pynvml.NVML_ERROR_NOT_SUPPORTED)
-    assert {i.profile for i in reader().read(round_).instances} == {""}
-    assert round_.inquiry.failures == []
+    assert {i.profile for i in reader().read(nvml.round()).instances} == {""}
+    nvml.answer("nvmlDeviceGetMaxMigDeviceCount", says(65))
+    assert reader().read(nvml.round()).instances == ()
 
 
 def test_compute_instances_on_one_gpu_instance_show_its_activity_and_cost_one_sample(bench: BenchMaker) -> None:

@@ -397,6 +397,17 @@ def test_what_is_not_on_the_bus_or_is_virtual_has_no_level(bench: BenchMaker) ->
     assert gpu.inquiry.failures == []
 
 
+@pytest.mark.parametrize(("node", "level"), [(0, "node"), (1, "sys"), (-1, None)])
+def test_behind_another_host_bridge_the_node_decides(bench: BenchMaker, node: int, level: str | None) -> None:
+    gpu = bench("dual-a10").round()
+    nic = gpu.machine.sysfs / "devices" / "pci0000:c0" / "0000:c1:00.0"
+    nic.mkdir(parents=True)
+    (nic / "numa_node").write_text(f"{node}\n")
+    (gpu.machine.sysfs / "bus" / "pci" / "devices" / nic.name).symlink_to(nic)
+    with_sysfs(gpu.machine, nic.name, "eth9", device=str(nic))
+    assert read_nic_topology(gpu).levels.get("eth9") == level
+
+
 def test_adapters_that_cannot_be_listed_and_a_sysfs_that_is_not_mounted_are_failures(
     bench: BenchMaker, tmp_path: Path
 ) -> None:

@@ -123,11 +123,11 @@ def test_what_is_loaded_late_is_added_to_what_was_seen_meanwhile() -> None:
     made.see_boot(BOOT)
     made.see_count(7)
     made.see_board(Board(BOARD, serial="1"))
-    past = Memory(BOOT, 8, {BOARD: Board(BOARD), OTHER_BOARD: Board(OTHER_BOARD)}, (incident(days(3)), incident(NOW)))
+    past = Memory(BOOT, 8, (Board(BOARD), Board(OTHER_BOARD)), (incident(days(3)), incident(NOW)))
     made.add(past)
     assert [each.last_at for each in made.memory.incidents] == [days(3), NOW]
     assert made.most_gpus == 8
-    assert {uuid: board.serial for uuid, board in made.memory.boards.items()} == {BOARD: "1", OTHER_BOARD: ""}
+    assert {board.uuid: board.serial for board in made.memory.boards} == {BOARD: "1", OTHER_BOARD: ""}
 
 
 def test_a_dead_gpu_is_the_board_that_was_last_seen_in_its_slot_in_this_boot() -> None:
@@ -164,7 +164,7 @@ def test_noting_everything_again_in_any_later_process_changes_no_count(past: lis
 
 
 INCIDENT = Incident("79", "GPU-1", "1320", "0000:65:00.0", 1.7e9, 1.7e9 + 5, "boot", 5.0)
-MEMORY = Memory("boot", 8, {"GPU-1": Board("GPU-1", "1320", "0000:65:00.0", 1.7e9, "boot", 2.0, 0)}, (INCIDENT,))
+MEMORY = Memory("boot", 8, (Board("GPU-1", "1320", "0000:65:00.0", 1.7e9, "boot", 2.0, 0),), (INCIDENT,))
 
 READ_AT = 1.7e9 + 3600
 LATEST = READ_AT + MOST_AHEAD_SECONDS
@@ -192,7 +192,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 def test_the_largest_ledger_fits() -> None:
     longest = Incident("lost", "G" * 45, "9" * 20, "0000:65:00.0", 1.7e9 + 0.123, 1.7e9 + 0.456, "b" * 36, 123456.789)
-    boards = {f"GPU-{number:036}": Board(f"GPU-{number:036}", "9" * 20, "0" * 12) for number in range(256)}
+    boards = tuple(Board(f"GPU-{number:036}", "9" * 20, "0" * 12) for number in range(256))
     assert len(INCIDENT_HISTORY.encode(Memory("b" * 36, 8, boards, (longest,) * MOST_INCIDENTS))) < MOST_BYTES
 
 
@@ -237,7 +237,7 @@ def test_what_is_wrong_beside_the_incidents_costs_none_of_them(key: str, value: 
 
 
 def test_an_entry_that_is_no_table_is_refused_alone() -> None:
-    content = changed(incidents=[7, asdict(INCIDENT)], boards=[[], asdict(MEMORY.boards["GPU-1"])])
+    content = changed(incidents=[7, asdict(INCIDENT)], boards=[[], asdict(MEMORY.boards[0])])
     found = INCIDENT_HISTORY.decode(content, "f", LATEST)
     assert found.memory == MEMORY
     assert [each.split(": ")[1] for each in found.refused] == ["boards[0]", "incidents[0]"]

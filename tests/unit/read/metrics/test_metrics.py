@@ -79,6 +79,7 @@ class Reading:
     mode: Annotated[str | None, MODE] = None
     peers: Annotated[Mapping[str, str] | None, PEERS] = None
     state: Annotated[str | None, STATE] = None
+    modes: Annotated[Mapping[str, bool] | None, MODE] = None
     unrelated: Annotated[int, "of something else"] = 0
 
 
@@ -105,10 +106,11 @@ def test_fields_are_published_in_their_order_with_the_labels_of_their_annotation
 
 
 def test_text_is_the_last_label_of_an_info_and_the_state_of_a_gauge() -> None:
-    assert list(samples(Reading(mode="default", peers={"1": "pix"}, state="busy"), GPU)) == [
+    assert list(samples(Reading(mode="default", peers={"1": "pix"}, state="busy", modes={"all": True}), GPU)) == [
         MODE.sample(1, *GPU, "default"),
         PEERS.sample(1, *GPU, "1", "pix"),
         STATE.sample(2, *GPU),
+        MODE.sample(1, *GPU, "all"),
     ]
 
 
