@@ -426,7 +426,7 @@ class PcieAerReader:
 
     def __init__(self) -> None:
         self._counters: defaultdict[tuple[str, str], DriverCounter] = defaultdict(DriverCounter)
-        self._handled: dict[str, bool] = {}
+        self._handled: dict[str, bool | None] = {}
 
     def read(self, gpu: GpuRound) -> PcieAerReading:
         """Read the errors (``aer_dev_*`` under ``/sys/bus/pci/devices``) of the GPU and its upstream port.
@@ -438,10 +438,10 @@ class PcieAerReader:
         if bus_id is None:
             return PcieAerReading({}, {})
         port = port_above(gpu.machine.sysfs, bus_id)
-        if bus_id not in self._handled:
-            # Decided at boot, so cache it.
-            self._handled = {bus_id: handles_aer(gpu.machine.sysfs, bus_id) is not False}
-        handled = self._handled[bus_id]
+        if self._handled.get(bus_id) is None:
+            # Decided at boot, so cache it; unknown while the GPU is not on the bus.
+            self._handled = {bus_id: handles_aer(gpu.machine.sysfs, bus_id)}
+        handled = self._handled[bus_id] is not False
         return PcieAerReading(
             gpu=_meaningful(self._errors(gpu, "gpu", bus_id), handled=handled),
             port={} if port is None else _meaningful(self._errors(gpu, "port", port), handled=handled),

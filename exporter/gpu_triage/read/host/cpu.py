@@ -61,7 +61,7 @@ GPU_HOST_CPU_SHARED_BUSY_RATIO = _node_gauge(
 GPU_HOST_CPU_BUSIEST_FREQUENCY_RATIO = _node_gauge(
     "Current clock of that busiest CPU over its highest, 0-1; absent while it was busy for less than half of the "
     "interval, and without cpufreq, as on most virtual machines.",
-    source="cpufreq/policy*/{scaling_cur_freq,cpuinfo_max_freq}",
+    source="/sys/devices/system/cpu/cpu*/cpufreq/{scaling_cur_freq,cpuinfo_max_freq}",
 )
 GPU_HOST_CPUS = _node_gauge("Online CPUs of the NUMA node.", source="/proc/stat, by /sys/devices/system/node")
 GPU_HOST_LOAD1 = host_gauge(

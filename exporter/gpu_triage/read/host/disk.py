@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
-from gpu_triage.driver.kernel.files import HostInquiry, is_present, names_in, parse_count
+from gpu_triage.driver.kernel.files import HostInquiry, is_present, names_in, parse_count, refuse_unmounted
 from gpu_triage.read.metrics.bounds import MOST_DEVICES, Bound
 from gpu_triage.read.metrics.contract import HostCollector, HostRound
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge
@@ -67,6 +67,8 @@ def read_host_disks(counters: MonotoneCounters, bound: Bound, round_: HostRound)
     blocks = round_.machine.sysfs / "class" / "block"
     disks = {disk.device: disk for disk in lines or ()}
     whole = [name for name in sorted(disks) if _is_whole(blocks, name)]
+    if not whole:
+        refuse_unmounted(round_.machine.sysfs)
     return tuple(counters.continued(disks[name], name) for name in bound.kept(whole, round_.failures))
 
 

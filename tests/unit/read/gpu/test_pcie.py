@@ -326,6 +326,14 @@ def test_nothing_is_published_where_firmware_has_errors(host: HostTree, service:
     assert PcieAerReader().read(round_of(host)).gpu == counts
 
 
+def test_who_has_the_errors_of_a_gpu_that_was_gone_at_first_is_told_once_it_is_back(host: HostTree) -> None:
+    host.write({f"sys/bus/pci_express/devices/{PORT}:pcie001/uevent": ""})
+    reader = PcieAerReader()
+    assert reader.read(round_of(host)) == PcieAerReading({}, {})
+    plug_in(host)
+    assert reader.read(round_of(host)).gpu == {"correctable": 3}
+
+
 def place(*chain: str, node: int | None = 0) -> PciPlace:
     return PciPlace(tuple(chain), node)
 

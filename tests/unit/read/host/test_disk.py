@@ -37,6 +37,14 @@ def test_counts_become_bytes_and_seconds_of_whole_disks(host: HostTree) -> None:
     assert disks["vda"] == Disk("vda", 1024, 2560, 1, 4, 0.003, 0.006, 0.007, 0.008)
 
 
+def test_without_a_sysfs_no_disk_is_told_and_the_reading_fails(host: HostTree) -> None:
+    host.write({"proc/diskstats": DISKSTATS})
+    with pytest.raises(HostReadFailed, match="missing"):
+        HOST_DISK.reader(Config())(host.round())
+    host.mount()
+    assert HOST_DISK.reader(Config())(host.round()) == ()
+
+
 # The two lines are from https://lists.lustre.org/pipermail/lustre-discuss-lustre.org/2018-April/015426.html.
 OLD = kernel_file("lustre-2.12")
 # The form of 2.13 and later: units of time for each call (lproc_llite.c, LPROCFS_TYPE_LATENCY), and sums of squares.
