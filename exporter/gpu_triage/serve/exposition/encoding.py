@@ -63,7 +63,7 @@ class Encoder:
         """Replace values in cached lines; False if the set of lines changed."""
         if len(samples) != len(self._samples):
             return False
-        changed = [number for number, sample in enumerate(samples) if sample is not self._samples[number]]
+        changed = [number for number, sample in enumerate(samples) if sample != self._samples[number]]
         for number in changed:
             sample, before, place = samples[number], self._samples[number], self._places[number]
             if sample.spec is not before.spec or sample.labels != before.labels:
