@@ -39,6 +39,8 @@ MOST_READING_SECONDS: Final = 120.0
 
 _FORMAT: Final = "gpu-triage-recording"
 _VERSION: Final = 1
+_MOST_ABOUT_BYTES: Final = 1 << 20
+_MOST_TEXT_BYTES: Final = 32 << 20  # more than the kernel's log and a judgment
 _MOST_LINES: Final = 500_000
 _MOST_LINE_BYTES: Final = 8 << 20
 _MOST_BLOB_BYTES: Final = 4 << 20  # of one output; the largest real ones list the processes in /proc
@@ -206,8 +208,10 @@ def _parts(path: Path, budget: Budget, stack: ExitStack) -> Iterator[Member]:
         yield member._replace(name=member.name.removeprefix("recording/"))
 
 
-def _content(stream: Stream) -> bytes:
-    content = b"".join(stream)
+def _content(name: str, stream: Stream, most_bytes: int) -> bytes:
+    content = stream.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise RecordingError(f"{name}: is larger than {most_bytes >> 20} MiB; {_NOT_OURS}")
     if stream.damage:
         raise EOFError(stream.damage)
     return content
@@ -215,13 +219,13 @@ def _content(stream: Stream) -> bytes:
 
 def _text(name: str, stream: Stream) -> str:
     try:
-        return _content(stream).decode()
+        return _content(name, stream, _MOST_TEXT_BYTES).decode()
     except UnicodeDecodeError as error:
         raise RecordingError(f"{name}: is not UTF-8; {_INVALID}") from error
 
 
 def _about(name: str, stream: Stream) -> About:
-    document = parse_json(_content(stream), name)
+    document = parse_json(_content(name, stream, _MOST_ABOUT_BYTES), name)
     about = dict(document) if isinstance(document, dict) else {}
     for key, right in (("format", _FORMAT), ("version", _VERSION)):
         if (found := about.pop(key, None)) != right:
@@ -266,9 +270,7 @@ def _answers(
         out = _unpacked(packed)
         left -= len(out or b"")
         if left < 0:
-            raise RecordingError(
-                f"{name}: the answers are larger than {MOST_BYTES >> 20} MiB when unpacked; {_NOT_OURS}"
-            )
+            raise RecordingError(f"{name}: is larger than {MOST_BYTES >> 20} MiB when unpacked; {_NOT_OURS}")
         return out
 
     def answer(seconds: float, key: object, code: object, *packed: object) -> TimedAnswer:

@@ -147,7 +147,7 @@ def test_answers_that_grow_when_unpacked_are_bounded(recorded: Path, monkeypatch
     line = json.dumps([0, ["f"], 0, b64encode(zlib.compress(b"\0" * 500_000)).decode()]) + "\n"
     _rewritten(recorded, "nvml.jsonl", lambda text: text + line * 10)
     monkeypatch.setattr("gpu_triage.record.bundle.MOST_BYTES", 3 << 20)
-    with pytest.raises(RecordingError, match="the answers are larger than 3 MiB when unpacked"):
+    with pytest.raises(RecordingError, match="is larger than 3 MiB when unpacked"):
         read_recording(recorded)
 
 
@@ -161,6 +161,13 @@ def test_of_a_large_part_only_a_line_is_in_memory(recorded: Path, row: bytes) ->
         assert tracemalloc.get_traced_memory()[1] < 32 << 20
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("part", "most"), [("recording.json", 1), ("kmsg", 32), ("verdict.json", 32)])
+def test_a_part_that_is_read_whole_is_small(recorded: Path, part: str, most: int) -> None:
+    (recorded / part).write_bytes(b" " * (most + 1 << 20))
+    with pytest.raises(RecordingError, match=f"{part}: is larger than {most} MiB; name what"):
+        read_recording(recorded)
 
 
 def test_a_path_of_many_folders_costs_no_more_memory_than_itself(recorded: Path) -> None:
