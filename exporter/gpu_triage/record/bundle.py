@@ -208,24 +208,23 @@ def _parts(path: Path, budget: Budget, stack: ExitStack) -> Iterator[Member]:
         yield member._replace(name=member.name.removeprefix("recording/"))
 
 
-def _content(name: str, stream: Stream, most_bytes: int) -> bytes:
-    content = stream.read(most_bytes + 1)
-    if len(content) > most_bytes:
-        raise RecordingError(f"{name}: is larger than {most_bytes >> 20} MiB; {_NOT_OURS}")
-    if stream.damage:
-        raise EOFError(stream.damage)
+def _content(stream: Stream, most_bytes: int) -> bytes:
+    bounded = Stream(Budget(most_bytes).spend(iter(stream)))
+    content = b"".join(bounded)
+    if damage := bounded.damage or stream.damage:
+        raise EOFError(damage)
     return content
 
 
 def _text(name: str, stream: Stream) -> str:
     try:
-        return _content(name, stream, _MOST_TEXT_BYTES).decode()
+        return _content(stream, _MOST_TEXT_BYTES).decode()
     except UnicodeDecodeError as error:
         raise RecordingError(f"{name}: is not UTF-8; {_INVALID}") from error
 
 
 def _about(name: str, stream: Stream) -> About:
-    document = parse_json(_content(name, stream, _MOST_ABOUT_BYTES), name)
+    document = parse_json(_content(stream, _MOST_ABOUT_BYTES), name)
     about = dict(document) if isinstance(document, dict) else {}
     for key, right in (("format", _FORMAT), ("version", _VERSION)):
         if (found := about.pop(key, None)) != right:
