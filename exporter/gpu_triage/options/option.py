@@ -46,7 +46,7 @@ class Option(click.Option):
     def __init__(
         self,
         key: str,
-        kind: click.ParamType[Any],
+        kind: "click.ParamType[Any]",  # generic since click 8.4, and not before
         meaning: str | None = None,
         *,
         field: str | None,
@@ -123,7 +123,7 @@ class Option(click.Option):
         return found if self.multiple else found[-1]
 
 
-def _metavar(kind: click.ParamType[Any]) -> str:
+def _metavar(kind: "click.ParamType[Any]") -> str:
     if isinstance(kind, click.Choice):
         return "|".join(kind.choices)
     return "PATH" if isinstance(kind, click.Path) else kind.name

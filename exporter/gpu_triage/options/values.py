@@ -35,7 +35,7 @@ def parse_datetime(text: str) -> datetime:
     return datetime.fromisoformat(re.sub("[Zz]$", "+00:00", text))
 
 
-class TextType(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3, and not before
+class TextType(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.4, and not before
     """Values called `name` in the help. `parse` reads what `show` prints, or raises ValueError with the syntax.
 
     `in_file` converts a value with a special syntax in the file to such texts, and raises ValueError, too.

@@ -34,14 +34,16 @@ from gpu_triage.errors import DocumentError, RecordingError
 from gpu_triage.record.recording import ABSENT, FAILED, FOUND, MOST_MOMENT, About, Recording, TimedAnswer
 
 MOST_BYTES: Final = 128 << 20
-"""Limit for a recording, uncompressed, and for the output buffers in it."""
+"""Limit for a recording, uncompressed, and for the outputs in each of its parts."""
 MOST_READING_SECONDS: Final = 120.0
 
 _FORMAT: Final = "gpu-triage-recording"
 _VERSION: Final = 1
+_MOST_ABOUT_BYTES: Final = 1 << 20
+_MOST_TEXT_BYTES: Final = 32 << 20  # more than the kernel's log and a judgment
 _MOST_LINES: Final = 500_000
-_MOST_LINE_BYTES: Final = 16 << 20
-_MOST_BLOB_BYTES: Final = 1 << 20  # of one output buffer; the largest real ones are process lists
+_MOST_LINE_BYTES: Final = 8 << 20
+_MOST_BLOB_BYTES: Final = 4 << 20  # of one output; the largest real ones list the processes in /proc
 _MOST_BLOBS: Final = 16  # of one answer
 _LEAST_TEXT: Final = 4
 _PRINTABLE: Final = string.printable.encode()
@@ -206,22 +208,23 @@ def _parts(path: Path, budget: Budget, stack: ExitStack) -> Iterator[Member]:
         yield member._replace(name=member.name.removeprefix("recording/"))
 
 
-def _content(stream: Stream) -> bytes:
-    content = b"".join(stream)
-    if stream.damage:
-        raise EOFError(stream.damage)
+def _content(stream: Stream, most_bytes: int) -> bytes:
+    bounded = Stream(Budget(most_bytes).spend(iter(stream)))
+    content = b"".join(bounded)
+    if damage := bounded.damage or stream.damage:
+        raise EOFError(damage)
     return content
 
 
 def _text(name: str, stream: Stream) -> str:
     try:
-        return _content(stream).decode()
+        return _content(stream, _MOST_TEXT_BYTES).decode()
     except UnicodeDecodeError as error:
         raise RecordingError(f"{name}: is not UTF-8; {_INVALID}") from error
 
 
 def _about(name: str, stream: Stream) -> About:
-    document = parse_json(_content(stream), name)
+    document = parse_json(_content(stream, _MOST_ABOUT_BYTES), name)
     about = dict(document) if isinstance(document, dict) else {}
     for key, right in (("format", _FORMAT), ("version", _VERSION)):
         if (found := about.pop(key, None)) != right:
@@ -229,14 +232,26 @@ def _about(name: str, stream: Stream) -> About:
     return read_value(About, about, Place(name))
 
 
+def _lines(name: str, stream: Stream) -> Iterator[bytes]:
+    """The lines without their ends; never holds more than one of them and a chunk of the stream."""
+    rest = b""
+    for chunk in stream:
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
+        if len(rest) > _MOST_LINE_BYTES:
+            raise RecordingError(f"{name}: has more than {_MOST_LINE_BYTES >> 20} MiB in a line; {_NOT_OURS}")
+    if stream.damage:
+        raise EOFError(stream.damage)
+    yield rest
+
+
 def _rows(what: str, read: Callable[..., T], name: str, stream: Stream) -> tuple[T, ...]:
     """Parse each line; `what` describes a valid one for error messages."""
     rows = []
-    for number, line in enumerate(io.BytesIO(_content(stream)), start=1):
-        if number > _MOST_LINES or len(line) > _MOST_LINE_BYTES:
-            limit = f"{_MOST_LINES} lines" if number > _MOST_LINES else f"{_MOST_LINE_BYTES >> 20} MiB in a line"
-            raise RecordingError(f"{name}: has more than {limit}; {_NOT_OURS}")
-        if line != b"\n":
+    for number, line in enumerate(_lines(name, stream), start=1):
+        if number > _MOST_LINES:
+            raise RecordingError(f"{name}: has more than {_MOST_LINES} lines; {_NOT_OURS}")
+        if line:
             try:
                 rows.append(read(*json.loads(line)))
             except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError, zlib.error) as error:
@@ -249,18 +264,19 @@ def _answers(
 ) -> tuple[TimedAnswer, ...]:
     left = MOST_BYTES
 
-    def answer(seconds: float, key: object, code: object, *outs: object) -> TimedAnswer:
+    def unpacked_out(packed: object) -> bytes | None:
         nonlocal left
-        if not isinstance(code, int) or not -_MOST_CODE <= code < _MOST_CODE or len(outs) > _MOST_BLOBS:
-            raise ValueError("no code of NVML, or too many buffers")
-        unpacked_outs = tuple(map(_unpacked, outs))
-        found = TimedAnswer(_time(seconds), key_of(key, code, unpacked_outs), code, unpacked_outs)
-        left -= sum(len(out) for out in found.outs if out is not None)
+        out = _unpacked(packed)
+        left -= len(out or b"")
         if left < 0:
-            raise RecordingError(
-                f"{name}: the answers are larger than {MOST_BYTES >> 20} MiB when unpacked; {_NOT_OURS}"
-            )
-        return found
+            raise RecordingError(f"{name}: is larger than {MOST_BYTES >> 20} MiB when unpacked; {_NOT_OURS}")
+        return out
+
+    def answer(seconds: float, key: object, code: object, *packed: object) -> TimedAnswer:
+        if not isinstance(code, int) or not -_MOST_CODE <= code < _MOST_CODE or len(packed) > _MOST_BLOBS:
+            raise ValueError("no code of NVML, or too many buffers")
+        outs = tuple(map(unpacked_out, packed))
+        return TimedAnswer(_time(seconds), key_of(key, code, outs), code, outs)
 
     return _rows(what, answer, name, stream)
 

@@ -4,12 +4,11 @@ import ctypes
 import json
 import tempfile
 import threading
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
@@ -168,17 +167,18 @@ class ReplayedFiles:
     def __init__(self, recording: Recording, elapsed: Callable[[], float]) -> None:
         self._elapsed = elapsed
         self._answers: dict[str, list[TimedAnswer]] = {}
-        self._present: set[str] = set()
         for answer in recording.files:
             self._answers.setdefault(answer.key, []).append(answer)
-            if answer.code == FOUND:
-                self._present.update(accumulate(answer.key.partition(" ")[2].split("/"), "{}/{}".format))
+        # With a slash at its end, a path is a prefix of itself and of what is below it.
+        self._found = sorted({f"{each.key.partition(' ')[2]}/" for each in recording.files if each.code == FOUND})
 
     def __call__(self, question: Question, path: str, _answer: Answer) -> bytes | None:
         """See Hook. A path with an unknown presence exists if anything at or below it was read."""
         known = self._answers.get(f"{question} {path}")
         if known is None:
-            return b"" if question == "presence" and path in self._present else None
+            first = bisect_left(self._found, f"{path}/")
+            exists = any(each.startswith(f"{path}/") for each in self._found[first : first + 1])
+            return b"" if question == "presence" and exists else None
         answer = _latest(known, self._elapsed())
         out = answer.outs[0] if answer.outs else None
         if answer.code == FAILED:

@@ -1,6 +1,8 @@
 """Values, precedence, environment and combinations: what becomes a Config and what is refused."""
 
 import re
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -26,6 +28,11 @@ SWITCHES = (
     CollectorSwitch("host_memory", "Memory pressure.", default=False),
 )
 OPTIONS = all_options(SWITCHES)
+
+
+def test_the_program_starts_with_the_oldest_click_that_may_be_installed() -> None:
+    types_that_are_not_generic = "import click; click.ParamType.__class_getitem__ = None; import gpu_triage.cli.main"
+    subprocess.run([sys.executable, "-c", types_that_are_not_generic], check=True)
 
 
 def config_of(environment: Mapping[str, str] | None = None, **flags: str) -> Config:

@@ -25,7 +25,7 @@ from gpu_triage.driver.nvml.lists import read_list
 from gpu_triage.errors import RecordingError
 from gpu_triage.record.bundle import prepare_target, read_recording, write_recording
 from gpu_triage.record.recording import FAILED, FOUND, Recording, TimedAnswer
-from gpu_triage.record.replay import ReplayedNvml
+from gpu_triage.record.replay import ReplayedFiles, ReplayedNvml
 
 
 def _rewritten(recorded: Path, part: str, change: Callable[[str], str]) -> Path:
@@ -89,7 +89,7 @@ CORRUPT: dict[str, tuple[str, Callable[[str], str], str]] = {
         )
     },
     "bytes": ("kmsg", lambda _: "\udcff", "kmsg: is not UTF-8"),
-    "one line": ("files.jsonl", lambda _: '[0, "text sys/a", 0, ["' + "x" * (17 << 20), "more than 16 MiB in a line"),
+    "one line": ("files.jsonl", lambda _: '[0, "text sys/a", 0, ["' + "x" * (9 << 20), "more than 8 MiB in a line"),
 }
 
 
@@ -147,8 +147,41 @@ def test_answers_that_grow_when_unpacked_are_bounded(recorded: Path, monkeypatch
     line = json.dumps([0, ["f"], 0, b64encode(zlib.compress(b"\0" * 500_000)).decode()]) + "\n"
     _rewritten(recorded, "nvml.jsonl", lambda text: text + line * 10)
     monkeypatch.setattr("gpu_triage.record.bundle.MOST_BYTES", 3 << 20)
-    with pytest.raises(RecordingError, match="the answers are larger than 3 MiB when unpacked"):
+    with pytest.raises(RecordingError, match="is larger than 3 MiB when unpacked"):
         read_recording(recorded)
+
+
+@pytest.mark.parametrize("row", [b"x" * 4096, b"\n" * 4096, b"{}\n" + b" " * 4093])
+def test_of_a_large_part_only_a_line_is_in_memory(recorded: Path, row: bytes) -> None:
+    (recorded / "nvml.jsonl").write_bytes(row * (24 << 8))
+    tracemalloc.start()
+    try:
+        with pytest.raises(RecordingError, match=r"nvml.jsonl: (has more than|line 1: is no answer)"):
+            read_recording(recorded)
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("part", "most"), [("recording.json", 1), ("kmsg", 32), ("verdict.json", 32)])
+def test_a_part_that_is_read_whole_is_small(recorded: Path, part: str, most: int) -> None:
+    (recorded / part).write_bytes(b" " * (most + 1 << 20))
+    with pytest.raises(RecordingError, match=f"only the first {most} MiB were read; name what"):
+        read_recording(recorded)
+
+
+def test_a_path_of_many_folders_costs_no_more_memory_than_itself(recorded: Path) -> None:
+    path = "sys/" + "a/" * 8000 + "b"
+    _rewritten(recorded, "files.jsonl", lambda text: text + json.dumps([0, f"text {path}", 0, ["text", 4]]) + "\n")
+    recording = read_recording(recorded)
+    tracemalloc.start()
+    try:
+        files = ReplayedFiles(recording, lambda: 0.0)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+    presence = [files("presence", each, lambda: b"") for each in ("sys/a/a", path, "sys/a/b", f"{path}/b", "sys/")]
+    assert presence == [b"", b"", None, None, None]
 
 
 @pytest.mark.parametrize("form", ["folder", "archive"])
@@ -185,13 +218,14 @@ def test_a_header_that_claims_a_gibibyte_costs_no_memory(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["written", "written.tar.gz"])
-def test_names_that_are_no_utf_8_and_failures_survive_as_they_are(
+def test_names_that_are_no_utf_8_failures_and_long_lists_survive_as_they_are(
     tmp_path: Path, recording: Recording, name: str
 ) -> None:
     odd = TimedAnswer(0.0, "link sys/class/net/et\udcffh", FOUND, (b"../../devices/\x80",))
     failed = TimedAnswer(1.0, "text proc/1/io", FAILED, (b"no_permission",))
-    write_recording(replace(recording, files=(*recording.files, odd, failed)), tmp_path / name)
-    assert read_recording(tmp_path / name).files[-2:] == (odd, failed)
+    many = TimedAnswer(2.0, "names proc", FOUND, ("/".join(map(str, range(1_000_000, 1_170_000))).encode(),))
+    write_recording(replace(recording, files=(*recording.files, odd, failed, many)), tmp_path / name)
+    assert read_recording(tmp_path / name).files[-3:] == (odd, failed, many)
 
 
 @pytest.mark.parametrize("name", ["recording.tar.gz", "recording"])

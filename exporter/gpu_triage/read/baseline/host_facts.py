@@ -268,8 +268,10 @@ def decode(content: bytes, file: str) -> HostFacts:
         raise DocumentError(message, reason="unknown_version")
     table.pop("$schema", None)
     facts = read_value(HostFacts, table, where)
-    if len({gpu.uuid for gpu in facts.gpus}) < len(facts.gpus):
-        raise where.at("gpus").error("two of them have one uuid; keep one of them")
+    if facts.host.gpu_count is None:
+        raise where.at("host", "gpu_count").error("has no value; write the number of GPUs")
+    if len({gpu.uuid for gpu in facts.gpus} - {""}) < len(facts.gpus):
+        raise where.at("gpus").error("one of them has no uuid, or that of another; give each its own")
     return facts
 
 
