@@ -161,9 +161,9 @@ def _facts(record: logging.LogRecord) -> Iterator[tuple[str, Fact]]:
 
 def _fact(value: object) -> Fact:
     """Numbers, booleans and None keep their types, except NaN and infinity, which JSON lacks."""
-    if isinstance(value, int | float) and math.isfinite(value):
+    if value is None or isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    return None if value is None else str(value)
+    return str(value)
 
 
 def _logfmt_value(fact: Fact) -> str:

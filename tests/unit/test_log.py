@@ -63,6 +63,8 @@ def test_a_json_line_is_one_object_with_typed_values() -> None:
         (None, "null"),
         (True, "true"),
         (1e300, "1e+300"),
+        (float("-inf"), "-inf"),
+        pytest.param(10**400, "1" + "0" * 400, id="more than a float holds"),
     ],
 )
 def test_logfmt_quotes_what_needs_it(value: object, written: str) -> None:

@@ -31,7 +31,7 @@ NO_THREAD: Final = "no_thread"
 """The error of a lane that cannot start its thread, and of the rounds that should have run in it."""
 
 _TURN_SECONDS: Final = 0.05
-"""How long CPU-bound jobs are run one at a time: on a healthy host, one takes a tenth of this."""
+"""How long a CPU-bound job waits for its turn: on a healthy host, one takes a tenth of this."""
 
 _WITHOUT_THREAD_SECONDS: Final = 30.0
 """How long a lane may lack a thread before the exporter reports itself unhealthy."""
@@ -100,14 +100,33 @@ def lacking_threads(lanes: Iterable[Lane], now: float) -> str | None:
     return f"no thread can be started to read {names}; raise pids.max (TasksMax in the systemd unit)"
 
 
-class ThreadLane(Lane):
-    """A lane with its own thread, which starts with the first job and is replaced if it ends.
+class Turn:
+    """Lets CPU-bound jobs of several threads run one at a time, for as long as none takes too long.
 
     Only one thread at a time can hold Python's GIL. CPU-bound threads that compete for it switch hundreds of times a
-    second, which costs a tenth of the total time or more. So those of lanes with the same `turn` run one by one.
+    second, which costs a tenth of the total time or more.
     """
 
-    def __init__(self, name: str, clock: Clock, on_idle: Callable[[], None], turn: threading.Lock) -> None:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def run(self, job: Job) -> None:
+        lock = self._lock
+        is_its_turn = lock.acquire(timeout=_TURN_SECONDS)
+        if not is_its_turn and lock is self._lock:
+            # The job that has it may hang: no later job waits for that one again.
+            self._lock = threading.Lock()
+        try:
+            job()
+        finally:
+            if is_its_turn:
+                lock.release()
+
+
+class ThreadLane(Lane):
+    """A lane with its own thread, which starts with the first job and is replaced if it ends."""
+
+    def __init__(self, name: str, clock: Clock, on_idle: Callable[[], None], turn: Turn) -> None:
         super().__init__(name, clock)
         self._on_idle = on_idle
         self._turn = turn
@@ -124,19 +143,11 @@ class ThreadLane(Lane):
 
     def submit(self, job: Job, *, queued: bool = False) -> None:
         self.mark()
-        self._jobs.put(partial(self._run_in_turn, job) if queued else job)
+        self._jobs.put(partial(self._turn.run, job) if queued else job)
 
     def close(self) -> None:
         # The thread ends after its current job.
         self._jobs.put(None)
-
-    def _run_in_turn(self, job: Job) -> None:
-        is_its_turn = self._turn.acquire(timeout=_TURN_SECONDS)  # else the one before may hang
-        try:
-            job()
-        finally:
-            if is_its_turn:
-                self._turn.release()
 
     def _alive(self) -> bool:
         return self._thread is not None and self._thread.is_alive()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from gpu_triage.machine import Clock
-from gpu_triage.sampler.lanes import Lane, ThreadLane
+from gpu_triage.sampler.lanes import Lane, ThreadLane, Turn
 from gpu_triage.sampler.sampler import Sampler
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class Runner:
         self._woken = threading.Condition()
         self._stopping = threading.Event()
         self._stop_by = math.inf
-        self._turn = threading.Lock()  # of the lanes
+        self._turn = Turn()  # of the lanes
         self._sampler: Sampler | None = None
         self._after_publish: Callable[[], None] = lambda: None
         self._on_fatal: Callable[[str], None] = lambda _cause: None

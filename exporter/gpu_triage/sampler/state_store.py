@@ -179,7 +179,7 @@ class StateStore(Generic[T]):
         return (news.error.reason,)
 
     def health(self, now: float) -> CollectorHealth:
-        """Whether changes are being saved; None before the first visit to the file has ended or is overdue."""
+        """Successful while changes are being saved; None before the first visit to the file has ended or is overdue."""
         stuck, news = overdue(self._all.lane.busy_since, now, self._all.config.sample_deadline_seconds), self._news
         success = None if news.duration_seconds is None and not stuck else not stuck and news.error is None
         interval, last = self._interval_seconds, self._last_success_at

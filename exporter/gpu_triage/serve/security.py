@@ -112,6 +112,8 @@ class SecuritySource:
                 order = None
                 with suppress(Empty):
                     order = self._orders.get(timeout=self._reload_seconds)
+                    while order != "end":  # one reload is enough for all requests so far
+                        order = self._orders.get_nowait()
                 if order == "end":
                     return
                 try:

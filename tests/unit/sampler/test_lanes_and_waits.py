@@ -19,7 +19,7 @@ from gpu_triage.read.incidents.ledger import INCIDENT_HISTORY, RESET, Incident, 
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.sampler import lanes
 from gpu_triage.sampler.driver import DriverLook, DriverWatch, ProbeSchedule
-from gpu_triage.sampler.lanes import CallWatch, InlineLane, Job, Lane, ThreadLane, lacking_threads
+from gpu_triage.sampler.lanes import CallWatch, InlineLane, Job, Lane, ThreadLane, Turn, lacking_threads
 from gpu_triage.sampler.outcomes import Context, OutcomeStore
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import JudgeRounds, Sampler
@@ -70,19 +70,55 @@ def _fail() -> None:
     raise ZeroDivisionError
 
 
-def test_queued_jobs_run_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "_TURN_SECONDS", WAIT_SECONDS)
-    turn, held, done = threading.Lock(), threading.Event(), threading.Event()
-    first, second = (ThreadLane(name, RealClock(), _nothing, turn) for name in ("first", "second"))
-    for lane, job in ((first, lambda: held.wait(WAIT_SECONDS)), (second, done.set)):
+@pytest.fixture
+def queue() -> Iterator[Callable[[Job], None]]:
+    """Starts a job in a lane of its own, which waits for the turn of all."""
+    turn, used = Turn(), []
+
+    def start(job: Job) -> None:
+        used.append(lane := ThreadLane("test", RealClock(), _nothing, turn))
         assert lane.ready()
-        lane.submit(cast("Job", job), queued=True)
-        wait_for(turn.locked)
+        lane.submit(job, queued=True)
+
+    yield start
+    for lane in used:
+        lane.close()
+
+
+@pytest.fixture
+def held(queue: Callable[[Job], None]) -> Iterator[threading.Event]:
+    """Ends the job that has the turn."""
+    began, held = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        began.set()
+        held.wait(WAIT_SECONDS)
+
+    queue(hang)
+    assert began.wait(WAIT_SECONDS)
+    yield held
+    held.set()
+
+
+def test_queued_jobs_run_one_at_a_time(
+    queue: Callable[[Job], None], held: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "_TURN_SECONDS", WAIT_SECONDS)
+    done = threading.Event()
+    queue(done.set)
     assert not done.wait(0.1)
     held.set()
     assert done.wait(WAIT_SECONDS)
-    for lane in (first, second):
-        lane.close()
+
+
+@pytest.mark.usefixtures("held")
+def test_a_job_that_hangs_is_waited_for_once(queue: Callable[[Job], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    second, third = threading.Event(), threading.Event()
+    queue(second.set)
+    assert second.wait(WAIT_SECONDS)
+    monkeypatch.setattr(lanes, "_TURN_SECONDS", WAIT_SECONDS)
+    queue(third.set)
+    assert third.wait(WAIT_SECONDS / 2)
 
 
 class Taken:
@@ -97,14 +133,14 @@ class Taken:
 
 
 def test_a_turn_is_given_back_by_the_job_that_has_it_even_if_that_fails() -> None:
-    turn = threading.Lock()
-    lane = ThreadLane("test", RealClock(), _nothing, turn)
+    turn = Turn()
     with pytest.raises(ZeroDivisionError):
-        lane._run_in_turn(_fail)
-    assert not turn.locked()
-    lane._turn = cast("threading.Lock", taken := Taken())
-    lane._run_in_turn(_nothing)
+        turn.run(_fail)
+    assert not turn._lock.locked()
+    turn._lock = cast("threading.Lock", taken := Taken())
+    turn.run(_nothing)
     assert taken.waits == [0.05]
+    assert not turn._lock.locked()
 
 
 def test_the_runner_lets_all_go_when_one_hangs() -> None:
@@ -133,7 +169,7 @@ def assert_works(lane: ThreadLane) -> None:
 
 @pytest.fixture
 def lane() -> Iterator[ThreadLane]:
-    lane = ThreadLane("test", RealClock(), lambda: None, threading.Lock())
+    lane = ThreadLane("test", RealClock(), lambda: None, Turn())
     yield lane
     lane.close()
 
@@ -152,7 +188,7 @@ def test_a_thread_that_dies_in_a_job_is_replaced_and_gets_no_other() -> None:
         raise MemoryError
 
     idle: list[bool] = []
-    dying = ThreadLane("test", RealClock(), lambda: idle.append(dying.busy_since is None), threading.Lock())
+    dying = ThreadLane("test", RealClock(), lambda: idle.append(dying.busy_since is None), Turn())
     assert dying.ready()
     dying.submit(die)
     wait_for(dying.ready)

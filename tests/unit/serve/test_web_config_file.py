@@ -302,6 +302,27 @@ def test_a_request_to_reload_is_passed_on_even_without_files_of_the_server(tmp_p
     assert not (tmp_path / "socket").exists()
 
 
+def test_requests_to_reload_that_come_while_a_file_hangs_are_one() -> None:
+    answers, hangs, reads = threading.Event(), threading.Event(), []
+
+    def reload() -> None:
+        reads.append(threading.current_thread())
+        hangs.set()
+        answers.wait(10)
+
+    source = SecuritySource(also=reload)
+    source.watch(lambda: None)
+    source.look_now()
+    assert hangs.wait(10)
+    for _ in range(5):
+        source.look_now()
+    answers.set()
+    wait_for(lambda: len(reads) > 1)
+    source.stop()
+    reads[0].join(10)
+    assert len(reads) == 2
+
+
 def test_over_plain_http_a_client_that_is_about_to_ask_keeps_its_connection(tmp_path: Path) -> None:
     with serving(tmp_path, PASSWORDS, reload_seconds=0.02) as running, running.connect() as client:
         client.sendall(REQUEST[:10])

@@ -10,6 +10,7 @@ import time
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Final, NamedTuple
 
 from gpu_triage.log import fields
@@ -57,7 +58,7 @@ class Exposition:
         self._expires_at = sampler.freshness.expires_at
         self._shown = selection
         # Kept, because it keeps its start: setting the system clock must not look like a restart.
-        self._process = Process()
+        self._process = cache(Process)
         self._process_encoders = {form: Encoder(form) for form in Format}
         self._encoding = threading.Lock()
         self._pages: dict[tuple[Format, str], _CollectorPage] = {}

@@ -1,7 +1,7 @@
 """Metrics of the exporter's own process: memory, CPU time and open files, with the standard client library names."""
 
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from psutil import Error, Process
@@ -19,9 +19,10 @@ PROCESS_OPEN_FDS = host_gauge("Number of open file descriptors.", source="/proc/
 PROCESS_MAX_FDS = host_gauge("Maximum number of open file descriptors.", source="getrlimit(2)")
 
 
-def process_samples(process: Process) -> Iterator[Sample]:
-    """What can be read of a process, from the real procfs even if another host is monitored."""
+def process_samples(found: Callable[[], Process]) -> Iterator[Sample]:
+    """What can be read of the process that is `found`, from the real procfs even if another host is monitored."""
     try:
+        process = found()
         with process.oneshot():
             memory, cpu = process.memory_info(), process.cpu_times()
             started_at, files = process.create_time(), process.num_fds()

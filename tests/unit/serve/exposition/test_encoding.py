@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from prometheus_client import Metric, ProcessCollector
 from prometheus_client.samples import Sample as WireSample
 from prometheus_client.utils import floatToGoString
+from tests.rig import rig
 
 from gpu_triage.machine import Moment
 from gpu_triage.options.config import Config
@@ -19,7 +20,9 @@ from gpu_triage.read.selection import Selection
 from gpu_triage.read.xid.xid_metrics import GPU_XID_ERRORS_TOTAL
 from gpu_triage.sampler.outcomes import HOST, Outcome
 from gpu_triage.serve.exposition.encoding import Encoder, Format, encode_families, go_float, label_value
+from gpu_triage.serve.exposition.page import Exposition
 from gpu_triage.serve.exposition.process import Process, process_samples
+from gpu_triage_simulator import load_scenario
 
 LABEL = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 VALUE = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
@@ -134,7 +137,7 @@ def test_series_that_are_gone_are_not_kept() -> None:
 
 def test_names_helps_and_values_are_those_of_prometheus_client() -> None:
     theirs = {family.name: family for family in ProcessCollector(registry=None).collect()}
-    ours = {sample.spec.name.removesuffix("_total"): sample for sample in process_samples(Process())}
+    ours = {sample.spec.name.removesuffix("_total"): sample for sample in process_samples(Process)}
     assert list(ours) == list(theirs)
     assert [each.spec.help for each in ours.values()] == [family.documentation for family in theirs.values()]
     for name in ("process_start_time_seconds", "process_max_fds", "process_open_fds"):
@@ -145,9 +148,9 @@ def test_names_helps_and_values_are_those_of_prometheus_client() -> None:
 
 def test_setting_the_clock_does_not_look_like_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process()
-    began = [sample for sample in process_samples(process) if sample.spec.name == "process_start_time_seconds"]
+    began = [sample for sample in process_samples(lambda: process) if sample.spec.name == "process_start_time_seconds"]
     monkeypatch.setattr("psutil._pslinux.boot_time", lambda: 1.0)
-    assert began[0] in process_samples(process)
+    assert began[0] in process_samples(lambda: process)
 
 
 def test_a_process_that_cannot_be_read_costs_these_series_only() -> None:
@@ -156,4 +159,13 @@ def test_a_process_that_cannot_be_read_costs_these_series_only() -> None:
         os._exit(0)
     process = Process(child)
     os.waitpid(child, 0)
-    assert list(process_samples(process)) == []
+    assert list(process_samples(lambda: process)) == []
+
+
+def test_a_host_without_procfs_costs_these_series_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    with rig(load_scenario("dual-a10")) as running:
+        running.run(1)
+        monkeypatch.setattr("psutil.PROCFS_PATH", "/nowhere")
+        page = Exposition(running.sampler, Selection(running.config)).page("", (), gzipped=False).body
+    assert b"\ngpu_up{" in page
+    assert b"\nprocess_" not in page
