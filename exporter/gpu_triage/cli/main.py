@@ -8,15 +8,15 @@ import click
 
 from gpu_triage.cli.daemon import Daemon
 from gpu_triage.cli.machines import live_host
-from gpu_triage.cli.one_shot import host_options
 from gpu_triage.cli.run import run_cli
+from gpu_triage.cli.simulation import scenario_options
 from gpu_triage.driver.nvml.probe import versions_in_words
 from gpu_triage.driver.own_code import keep_code
 from gpu_triage.errors import ConfigError
 from gpu_triage.log import configure
 from gpu_triage.options.config import Config
-from gpu_triage.options.options_command import OptionsCommand, version_option
-from gpu_triage.read.registry import METRICS
+from gpu_triage.options.options_command import OptionsCommand, serve_options, version_option
+from gpu_triage.read.registry import COLLECTOR_SWITCHES, METRICS
 from gpu_triage.read.selection import refuse_unknown_metrics
 from gpu_triage.serve.process_settings import keep_memory_flat
 
@@ -94,7 +94,7 @@ def help_command(ctx: click.Context, command: tuple[str, ...]) -> None:
         ("gpu-triage serve --config.file /etc/gpu-triage/config.yml", "options from a file"),
     ),
 )
-@host_options()
+@serve_options(COLLECTOR_SWITCHES, scenario_options)
 def serve(config: Config) -> int:
     """Run the exporter until SIGTERM or SIGINT.
 

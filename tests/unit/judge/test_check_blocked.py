@@ -81,7 +81,7 @@ def test_a_bug_never_reads_as_a_sick_host(monkeypatch: pytest.MonkeyPatch, capsy
     def broken(_config: Config, _stack: ExitStack, **_: float) -> Machine:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("gpu_triage.cli.check_command.stepped_host", broken)
+    monkeypatch.setattr("gpu_triage.cli.measure.stepped_host", broken)
     assert run_cli(group, ["check"]) == EXIT_BROKEN
     assert "ZeroDivisionError" in capsys.readouterr().err
 
