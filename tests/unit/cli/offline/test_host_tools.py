@@ -63,6 +63,11 @@ def test_every_version_is_read(tmp_path: Path, form: str) -> None:
     assert report.gpus == ()
 
 
+def test_of_tools_that_tell_the_same_the_last_one_counts(tmp_path: Path) -> None:
+    text = MPSTAT + FORMS["sar"][0].replace("20.50", "60.50") + MPSTAT
+    assert str(summary(report_on_text(tmp_path, text), Area.HOST)).startswith(OF_CPUS)
+
+
 HEADINGS: Final = (
     *(MPSTAT.splitlines()[2:3]),
     SWAPS.splitlines()[0],
