@@ -80,14 +80,16 @@ class FilesOfHost:
 
 def evidence_of(files: FilesOfHost) -> HostEvidence:
     now = files.log.reference
-    times = [now if snapshot.at is None else snapshot.at for snapshot in files.snapshots] or [now]
+    # One without a time comes first, and only fills what the next one lacks: nobody knows how long before that it was.
+    first = next((snapshot.at for snapshot in files.snapshots if snapshot.at is not None), now)
+    times = [first if snapshot.at is None else snapshot.at for snapshot in files.snapshots] or [now]
     sampled = _sampled(files, times[-1])
     begin = min([times[0], *(at for at, _, _ in sampled)])
     store, history = OutcomeStore([_SAMPLED, _COLLECTOR]), MetricHistory(max(1.0, times[-1] - begin))
     for at, subject, made in [(begin, "", ()), *sampled]:
         store.put(Outcome(_SAMPLED, subject, made, Moment(at, at)))
         history.note(store, Moment(at, at))
-    for at, snapshot in zip(times, files.snapshots or (files.last,), strict=True):
+    for at, after, snapshot in zip(times, (*times[1:], None), files.snapshots or (files.last,), strict=True):
         history_at = Moment(at, at)
         groups = dict(_groups(files, snapshot))
         kept = {*groups, *snapshot.carried}
@@ -95,7 +97,8 @@ def evidence_of(files: FilesOfHost) -> HostEvidence:
             store.withdraw(_COLLECTOR, subject)
         for subject, made in groups.items():
             store.put(Outcome(_COLLECTOR, subject, made, history_at))
-        history.note(store, history_at)
+        if at != after:
+            history.note(store, history_at)
     texts: dict[float, str] = {}
     ended: set[float] = set()
     if files.log.lines:

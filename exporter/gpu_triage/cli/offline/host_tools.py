@@ -119,9 +119,10 @@ class HostTables:
         row = {column: float(cell.replace(",", ".")) for column, cell in named.items()}
         rows = self.rows.setdefault(table, {})
         if table in self._ended or any(own[0].keys() != row.keys() for own in islice(rows.values(), 1)):
-            # Headings alone replace nothing.
+            # Headings alone replace nothing. Of the commands that tell the same, the one that ran last comes last.
             self._ended.discard(table)
-            rows.clear()
+            del self.rows[table]
+            rows = self.rows.setdefault(table, {})
         if name in rows or len(rows) < _MOST_SERIES:
             # The command's own average, over all of its run, replaces the rows.
             averages = bool(prefix) and not prefix[0][0].isdigit()

@@ -58,6 +58,9 @@ _SEPARATOR: Final = "________________"
 _BUG_REPORT: Final = "Start of NVIDIA bug report log file"
 _OTHER_FILE: Final = re.compile(r"\*\*\* /(?!.*(?:messages|syslog|kern|dmesg))")
 """A file embedded in a bug report, except system logs: kernel messages in the installer's log are outdated."""
+_LISTED: Final = re.compile(
+    r"\*\*\* ls: \S+ +\d+ \S+ +\S+ +\d+ (\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2})\S* \S+ (?:/proc|/sys)/"
+)
 _BUS_ID: Final = r"([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])"
 _LOG_OF_SECTION: Final = re.compile(r" {2}(?:/\S+|journalctl -b -\d+):$")
 _VERSION: Final = re.compile(r"NVRM version: NVIDIA UNIX .{0,60}?\s(\d{3}\.\d{1,3}(?:\.\d{1,3})?)\s")
@@ -283,6 +286,9 @@ class Scanner:
             content.is_bug_report = True
         elif line.startswith("Date: ") and content.is_bug_report and content.written_at is None:
             content.written_at = date_time(line[6:100])
+        elif content.written_at is None and content.is_bug_report and (listed := _LISTED.match(line)):
+            # In languages whose dates are not known.
+            content.written_at = date_time(listed[1])
         elif line[0] == " " and line[-1] == ":" and _LOG_OF_SECTION.match(line):
             self._end_log()
         elif version := _VERSION.search(line):

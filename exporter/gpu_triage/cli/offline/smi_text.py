@@ -239,6 +239,8 @@ class SmiXmlParser(SmiParser):
             self.gpu = self.report.add_gpu("" if bus_id is None else bus_id[1])
             self._path = []
         elif tag != "nvidia_smi_log":
+            if tag == "processes":
+                self._path = []  # a section of the GPU, even if the end of the one before is missing
             if len(self._path) < _DEEPEST_ELEMENT:
                 self._path.append(tag)
             if self.gpu is not None and tag == "process_info":

@@ -120,8 +120,9 @@ def _of_archive(name: str, members: Iterable[Member], budget: Budget, nested: in
 def _zip_members(path: Path, count: Callable[[int], None], budget: Budget) -> Iterator[Member]:
     _check_directory(path)
     with zipfile.ZipFile(path) as archive:
-        for member in archive.infolist():
-            if member.file_size:
+        found = [each for each in archive.infolist() if each.file_size]
+        for member in found:
+            if len(found) <= _FEW_FILES or _is_named_right(member.filename):
                 yield Member(member.filename, Stream(budget.spend(_of_zip_member(archive, member))))
             count(member.compress_size)
 

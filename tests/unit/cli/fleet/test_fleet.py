@@ -91,6 +91,11 @@ def test_one_cluster_can_be_chosen_where_another_has_a_host_of_the_same_name(sto
     assert document(store, "--cluster", "west")["drain"] == []
 
 
+def test_no_query_names_the_hosts_too_often_for_victoriametrics() -> None:
+    hosts = "|".join(f"gpu-{number:03}" for number in range(256))
+    assert max(map(len, queries(Selection(instance=hosts)).values())) < 16 << 10
+
+
 def test_before_the_fault_nothing_is_to_be_drained(store: Store) -> None:
     assert document(store, "--at", f"{store.start + 120:.0f}")["drain"] == []
 

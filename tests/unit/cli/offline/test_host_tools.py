@@ -63,6 +63,11 @@ def test_every_version_is_read(tmp_path: Path, form: str) -> None:
     assert report.gpus == ()
 
 
+def test_of_tools_that_tell_the_same_the_last_one_counts(tmp_path: Path) -> None:
+    text = MPSTAT + FORMS["sar"][0].replace("20.50", "60.50") + MPSTAT
+    assert str(summary(report_on_text(tmp_path, text), Area.HOST)).startswith(OF_CPUS)
+
+
 HEADINGS: Final = (
     *(MPSTAT.splitlines()[2:3]),
     SWAPS.splitlines()[0],
@@ -275,12 +280,13 @@ def test_lines_that_follow_each_other_still_do_in_every_encoding(tmp_path: Path,
     "date",
     [
         *("sam. 14 mars 2026 10:00:00 UTC", "2026年 03月 14日 星期六 10:00:00 UTC", "sab 14 mar 2026, 10.00.00, UTC"),
-        *("Sat Mar 14 10:00:00 AM UTC 2026", "Sa 14. Mär 10:00:00 UTC 2026"),
+        *("Sat Mar 14 10:00:00 AM UTC 2026", "Sa 14. Mär 10:00:00 UTC 2026", "2026. 03. 14. (토) 10:00:00 UTC"),
     ],
 )
 def test_the_date_of_a_report_is_read_in_many_languages(tmp_path: Path, date: str) -> None:
-    report = report_on_text(tmp_path, bug_report(("dmesg:", "[    1.0] NVRM: x"), date=date))
-    assert report.files[0].written == "2026-03-14 10:00:00"
+    listed = "*** ls: -r--r--r-- 1 root root 0 2026-03-14 10:00:09.123 +0000 /proc/driver/nvidia/version"
+    report = report_on_text(tmp_path, bug_report(("*** /proc/driver/nvidia/version", listed), date=date))
+    assert report.files[0].written == f"2026-03-14 10:00:0{9 if '토' in date else 0}"
 
 
 NAMES_ALONE = re.sub(r" \[[0-9a-f]{4}(:[0-9a-f]{4})?\]", "", lspci(4))

@@ -67,6 +67,11 @@ FOUND: list[tuple[tuple[str, ...], dict[str, str]]] = [
     # Two moments of one slowdown tell how long it has lasted at least; one that began between them is of the last one.
     ((smi(BRAKED), smi(BRAKED, at=LATER)), {"power.brake": "hw_power_brake for at least 60 s"}),
     ((smi(smi_gpu(facts=SLOW)), smi(BRAKED, at=LATER)), {"power.brake": "hw_power_brake at that moment"}),
+    # One without a time is of an earlier moment, and of how much earlier nobody knows.
+    (
+        (smi(smi_gpu(facts=SLOW)).replace("Timestamp", "Time"), smi(BRAKED)),
+        {"power.brake": "hw_power_brake at that moment"},
+    ),
     # What the driver counted between two moments counts in full. A minute confirms nothing that must last ten.
     (
         tuple(

@@ -189,6 +189,7 @@ FOUND: list[tuple[tuple[str, ...], dict[str, str]]] = [
         },
     ),
     *(((text,), XML_FOUND) for text in (XML, XML.replace("\n", ""), XML.partition("</processes>")[0])),
+    ((XML.replace("</supported_clocks>", ""),), XML_FOUND),
     # A link that is down on every GPU leads nowhere.
     (linked("uuu", "uuu", "uuu"), {}),
     (linked("uud", "uud", "uud"), {}),
@@ -205,6 +206,7 @@ def test_what_outputs_say_of_gpus(tmp_path: Path, texts: tuple[str, ...], found:
         assert [gpu.verdict for gpu in report.gpus] == [Verdict.KEEP, Verdict.DRAIN]
     if found is XML_FOUND:
         assert report.gpus[0].name == "Tesla & Co"
+        assert report.gpus[0].readings.compute_processes == 1
     if len(report.gpus) == 3:
         assert not any("nvlink --status" in line for line in report.not_read)
 

@@ -56,6 +56,7 @@ def test_a_folder_is_read_with_all_that_it_holds(tmp_path: Path) -> None:
 def test_of_a_large_folder_or_archive_the_files_named_right_are_read_to_its_end(tmp_path: Path) -> None:
     files = {**MANY, "etc-x": DMESG, "var-log-dmesg": DMESG.replace(b"62", b"79")}
     assert codes(report_on(tar_of(tmp_path / "sos.tar", "w", files))) == ["xid.79"]
+    assert codes(report_on(zip_of(tmp_path / "sos.zip", {"etc-y": SMI, **files}))) == ["xid.79"]
     (tmp_path / "folder").mkdir()
     for name, data in files.items():
         (tmp_path / "folder" / name).write_bytes(data)
