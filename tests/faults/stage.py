@@ -19,7 +19,7 @@ from tests.watched_paths import watched
 
 from gpu_triage.machine import CallBlocked, Moment
 from gpu_triage.options.config import Config
-from gpu_triage.sampler.lanes import Job, ThreadLane
+from gpu_triage.sampler.lanes import Job, ThreadLane, Turn
 from gpu_triage_simulator import Scenario, SimulatedMachine, VirtualClock, simulated_machine
 
 
@@ -111,7 +111,7 @@ class ParkingLane(ThreadLane):
     """A real lane, whose job has ended or is parked when `submit` returns."""
 
     def __init__(self, name: str, clock: ParkingClock, refused: Callable[[str], bool] = lambda _name: False) -> None:
-        super().__init__(name, clock, clock.end, threading.Lock())
+        super().__init__(name, clock, clock.end, Turn())
         self._parking = clock
         self._is_refused = partial(refused, name)
 

@@ -78,7 +78,7 @@ def test_in_real_time_it_sees_the_same_through_threads_and_says_how_far_it_is(
 
 
 def test_a_bug_never_reads_as_a_sick_host(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def broken(_config: Config, _stack: ExitStack, **_: float) -> Machine:
+    def broken(_config: Config, _stack: ExitStack, _last_seconds: float) -> Machine:
         raise ZeroDivisionError
 
     monkeypatch.setattr("gpu_triage.cli.measure.stepped_host", broken)
