@@ -1,17 +1,16 @@
 import re
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from tests.one_shot import look_at
 from tests.rig import scenario_with
 
+from gpu_triage.cli.machines import Host
 from gpu_triage.cli.main import group
 from gpu_triage.cli.measure import measure
 from gpu_triage.cli.run import EXIT_BROKEN, EXIT_USAGE, run_cli
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import EXIT_COULD_NOT_LOOK, EXIT_FINDINGS, EXIT_SOUND, Verdict
-from gpu_triage.machine import Machine
 from gpu_triage.options.config import Config
 from gpu_triage_simulator import load_scenario, simulated_machine
 
@@ -78,10 +77,10 @@ def test_in_real_time_it_sees_the_same_through_threads_and_says_how_far_it_is(
 
 
 def test_a_bug_never_reads_as_a_sick_host(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def broken(_config: Config, _stack: ExitStack, **_: float) -> Machine:
+    def broken(*_: object) -> Host:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("gpu_triage.cli.check_command.stepped_host", broken)
+    monkeypatch.setattr("gpu_triage.cli.measure.stepped_host", broken)
     assert run_cli(group, ["check"]) == EXIT_BROKEN
     assert "ZeroDivisionError" in capsys.readouterr().err
 
