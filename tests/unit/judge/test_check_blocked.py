@@ -45,6 +45,12 @@ def test_a_driver_that_hangs_is_given_up_after_the_patience(tmp_path: Path) -> N
     assert report.exit_code(Severity.CRITICAL) == EXIT_COULD_NOT_LOOK
 
 
+def test_slow_rounds_do_not_cut_the_measurement_short(tmp_path: Path) -> None:
+    scenario = scenario_with(tmp_path, "dual-a10", 'at = 0\ngpu = 1\neffect = { kind = "hang" }')
+    config = Config(sample_fast_seconds=10.0, sample_medium_seconds=20.0)
+    assert look_at(scenario, 60, seconds=40, patience_seconds=1, config=config).measured_seconds == 40
+
+
 def test_a_host_that_should_have_no_gpu_is_sound_without_a_driver(tmp_path: Path) -> None:
     gone = (f'at = 0\ngpu = {gpu}\neffect = {{ kind = "removed" }}' for gpu in (0, 1))
     scenario = scenario_with(tmp_path, "no-driver", *gone)
