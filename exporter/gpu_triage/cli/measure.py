@@ -62,7 +62,8 @@ def measure(machine: Machine, config: Config, seconds: float, patience_seconds: 
     medium = max(fast, min(config.sample_medium_seconds, seconds / _ROUNDS))
     config = replace(config, sample_fast_seconds=fast, sample_medium_seconds=medium)
     measurement = _Measurement(machine.clock, seconds, patience_seconds)
-    most_seconds = patience_seconds + seconds + _GRACE_SECONDS
+    # The patience and the measurement may each end up to a round late.
+    most_seconds = patience_seconds + seconds + max(_GRACE_SECONDS, 3 * fast)
     sample_for(most_seconds, machine, config, measurement.progress, measurement.note)
     host = measurement.evidence()
     host.memory.widest.see(_links_seen_by_the_exporter(machine, config))

@@ -1,17 +1,16 @@
 import re
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from tests.one_shot import look_at
 from tests.rig import scenario_with
 
+from gpu_triage.cli.machines import Host
 from gpu_triage.cli.main import group
 from gpu_triage.cli.measure import measure
 from gpu_triage.cli.run import EXIT_BROKEN, EXIT_USAGE, run_cli
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import EXIT_COULD_NOT_LOOK, EXIT_FINDINGS, EXIT_SOUND, Verdict
-from gpu_triage.machine import Machine
 from gpu_triage.options.config import Config
 from gpu_triage_simulator import load_scenario, simulated_machine
 
@@ -46,6 +45,12 @@ def test_a_driver_that_hangs_is_given_up_after_the_patience(tmp_path: Path) -> N
     assert report.exit_code(Severity.CRITICAL) == EXIT_COULD_NOT_LOOK
 
 
+def test_slow_rounds_do_not_cut_the_measurement_short(tmp_path: Path) -> None:
+    scenario = scenario_with(tmp_path, "dual-a10", 'at = 0\ngpu = 1\neffect = { kind = "hang" }')
+    config = Config(sample_fast_seconds=10.0, sample_medium_seconds=20.0)
+    assert look_at(scenario, 60, seconds=40, patience_seconds=1, config=config).measured_seconds == 40
+
+
 def test_a_host_that_should_have_no_gpu_is_sound_without_a_driver(tmp_path: Path) -> None:
     gone = (f'at = 0\ngpu = {gpu}\neffect = {{ kind = "removed" }}' for gpu in (0, 1))
     scenario = scenario_with(tmp_path, "no-driver", *gone)
@@ -78,7 +83,7 @@ def test_in_real_time_it_sees_the_same_through_threads_and_says_how_far_it_is(
 
 
 def test_a_bug_never_reads_as_a_sick_host(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def broken(_config: Config, _stack: ExitStack, _last_seconds: float) -> Machine:
+    def broken(*_: object) -> Host:
         raise ZeroDivisionError
 
     monkeypatch.setattr("gpu_triage.cli.measure.stepped_host", broken)

@@ -205,8 +205,7 @@ def _named(wanted: Wanted, series: Series, *, exact: bool) -> JobKey | None:
         return None
     if exact:
         return JobKey(Kind.POD, labels["cluster"], namespace, pod) if pod == wanted.name else None
-    of_it = pod.startswith(f"{wanted.name}-")
-    return JobKey(Kind.POD, labels["cluster"], namespace, workload_of(pod)) if of_it else None
+    return _workload(labels) if pod.startswith(f"{wanted.name}-") else None
 
 
 def _owner(series: Series) -> JobKey | None:
@@ -215,8 +214,12 @@ def _owner(series: Series) -> JobKey | None:
     if labels["slurm_job_id"]:
         return JobKey(Kind.SLURM, labels["cluster"], "", labels["slurm_job_id"])
     if labels["workload_pod"]:
-        return JobKey(Kind.POD, labels["cluster"], labels["workload_namespace"], workload_of(labels["workload_pod"]))
+        return _workload(labels)
     return JobKey(Kind.USER, labels["cluster"], "", labels["user"]) if labels["user"] else None
+
+
+def _workload(labels: Mapping[str, str]) -> JobKey:
+    return JobKey(Kind.POD, labels["cluster"], labels["workload_namespace"], workload_of(labels["workload_pod"]))
 
 
 def _parts(seen: Iterable[_Sighting]) -> Iterator[list[_Sighting]]:
@@ -374,7 +377,8 @@ def _siblings(wanted: Wanted, run: Run, seen: Iterable[Series], slack_seconds: f
         return 0
     workload = run.key._replace(name=workload_of(wanted.name))
     at_the_time = (each for each in seen if any(run.ran_at(at, slack_seconds) for at, _ in each.samples))
-    return len({each.labels["workload_pod"] for each in at_the_time if _owner(each) == workload} - {wanted.name})
+    pods = {each.labels["workload_pod"] for each in at_the_time if _workload(each.labels) == workload}
+    return len(pods - {wanted.name})
 
 
 def _unknown(client: PrometheusClient, selection: Selection, wanted: Wanted, at: float) -> PrometheusUnavailable:

@@ -91,7 +91,7 @@ def read_process_stat(folder: Path | str) -> ProcessStat | None:
         return None
     terminal, group = fields[_TERMINAL]
     foreground = terminal != "0" and group == str(counts[1])
-    return ProcessStat(before.partition("(")[2], fields[0], foreground, *counts)
+    return ProcessStat(before.partition("(")[2].strip(), fields[0], foreground, *counts)
 
 
 PAGE_CACHE: Final = "local disks or the page cache"

@@ -252,8 +252,9 @@ def _parse_json(document: Any) -> Status:
                 status.ranks.setdefault(gpu, (name, str(entry["rank"])))
                 status.lost[gpu] = DEAD if dead else UNRESPONSIVE
         if launched:
+            status.communicators += 1  # several may have one hash, and differ in the secondary one
             status.launched[name] = launched
-    status.communicators, status.gpus, status.hosts = len(status.launched), len(status.ranks), tuple(hosts)
+    status.gpus, status.hosts = len(status.ranks), tuple(hosts)
     return status
 
 

@@ -99,9 +99,11 @@ def test_a_pod_is_found_with_its_end_and_with_how_many_others_of_its_workload_ra
     at = [asked_at - STEP * place for place in range(20, 9, -1)]
     found = [series(2, *at, workload_pod=pod, workload_namespace=namespace) for pod, namespace in pods.items()]
     found.append(series(2, asked_at - 500 * STEP, workload_pod="train-9", workload_namespace="r"))
+    # Slurm may run in pods.
+    found.append(series(2, *at, workload_pod="train-4", workload_namespace="r", slurm_job_id="4711"))
     server = Server(found=found)
     pod = find(server, Selection(), parse_wanted("r/train-0"), None)  # type: ignore[arg-type]  # likewise
-    assert (pod.siblings, pod.run.start, pod.run.end, pod.ongoing) == (2, at[0], at[-1], False)
+    assert (pod.siblings, pod.run.start, pod.run.end, pod.ongoing) == (3, at[0], at[-1], False)
     assert min(server.points) > 1
 
 

@@ -158,6 +158,12 @@ def test_a_job_is_published_with_whom_it_waits_for() -> None:
             assert exporter.value("gpu_exporter_collector_success", collector="nccl_ras") == 1
 
 
+def test_communicators_that_differ_in_their_second_hash_alone_are_counted() -> None:
+    (reading,) = readings(document([{0: 5, 1: 5}, {2: 7, 3: 7}]).replace("0xa1", "0xa0"))
+    assert reading is not None
+    assert reading.communicators == 2
+
+
 def test_an_address_without_a_job_lacks_nothing_and_a_failure_at_one_leaves_the_others() -> None:
     with socket.create_server((HERE, 0)) as free:
         nobody = f"{HERE}:{free.getsockname()[1]}"

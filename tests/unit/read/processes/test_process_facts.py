@@ -95,6 +95,11 @@ def test_a_name_made_to_look_like_something_else_does_not_shift_the_fields(host:
     assert (facts.name, facts.user) == ("a\x1b[31m) \nR 1", "1001")
 
 
+def test_a_name_that_the_kernel_cut_after_a_blank_ends_before_that(host: HostTree) -> None:
+    process(host, stat=f"4242 (train my model ) {STAT_TAIL}")
+    assert known(facts_of(host.procfs, 4242)).name == "train my model"
+
+
 BATCH, FOREGROUND = "S 4200 4242 4242 0 -1", "S 4200 4242 4200 34816 4242"
 """State, parent, process group, session, terminal, and the process group in the foreground of that."""
 
