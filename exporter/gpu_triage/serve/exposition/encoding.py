@@ -63,7 +63,7 @@ class Encoder:
         """Replace values in cached lines; False if the set of lines changed."""
         if len(samples) != len(self._samples):
             return False
-        changed = [number for number, sample in enumerate(samples) if sample is not self._samples[number]]
+        changed = [number for number, sample in enumerate(samples) if sample != self._samples[number]]
         for number in changed:
             sample, before, place = samples[number], self._samples[number], self._places[number]
             if sample.spec is not before.spec or sample.labels != before.labels:
@@ -71,7 +71,7 @@ class Encoder:
             shown = self._selection.shown(sample.spec)
             if not isinstance(shown, bool) and shown(sample) != (place is not None):
                 return False
-            if place is not None and sample.value != before.value:
+            if place is not None:
                 line = self._parts[place]
                 self._parts[place] = f"{line[: line.rindex(' ')]} {go_float(sample.value)}\n"
         return True
