@@ -19,11 +19,12 @@ def modules_of(package: ModuleType) -> list[ModuleType]:
     return [import_module(f"{package.__name__}.{found.name}") for found in iter_modules(package.__path__)]
 
 
-def test_every_metric_that_is_declared_is_published() -> None:
+def test_every_metric_that_is_declared_is_published_and_has_its_own_name() -> None:
     packages = (baseline, exporter, gpu, host, incidents, processes, xid)
     modules = [module for package in packages for module in modules_of(package)]
     constants = [value for module in modules for value in vars(module).values() if isinstance(value, MetricSpec)]
     assert set(constants) == set(METRICS)
+    assert len({spec.name for spec in METRICS}) == len(METRICS)
 
 
 @pytest.mark.parametrize("package", [gpu, host, processes], ids=lambda package: package.__name__)

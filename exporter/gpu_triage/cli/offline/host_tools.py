@@ -154,7 +154,7 @@ class HostTables:
         """What was measured, with counters that began at 0 so many seconds before."""
         for sample in (*self._cpu_samples(), *self._disk_samples(), *self._other_samples()):
             is_counter = sample.spec.kind is Kind.COUNTER
-            yield sample.spec.next_sample(sample.value * seconds, sample.labels) if is_counter else sample
+            yield sample.spec.sample(sample.value * seconds, *sample.labels) if is_counter else sample
 
     def _cpu_samples(self) -> Iterator[Sample]:
         # These tables do not tell which CPUs are of which NUMA node.

@@ -10,7 +10,6 @@ every resource manager with public source (NvU32 pexCounters[] of NV2080_CTRL_BU
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Annotated, Final
 
 from gpu_triage.documents.pcie_values import MOST_GENERATION, WIDTHS
@@ -303,13 +302,15 @@ class ExpectedLinkReader:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._is_virtual = cache(is_virtual_machine)
+        self._is_virtual: bool | None = None  # None until the kernel reports it
 
     def read(self, gpu: GpuRound) -> LinkExpectation:
         config, recorded = self._config, gpu.recorded_link or ExpectedLink()
         mode = virtualization_mode(gpu.inquiry)
-        is_virtual = self._is_virtual(gpu.machine.procfs, gpu.machine.sysfs) if mode is None else None
-        limits = read_pcie_limits(gpu, virtual=is_virtual or mode in IN_VIRTUAL_MACHINES)
+        if mode is None and self._is_virtual is None:
+            self._is_virtual = is_virtual_machine(gpu.machine.procfs, gpu.machine.sysfs)
+        virtual = bool(self._is_virtual) if mode is None else mode in IN_VIRTUAL_MACHINES
+        limits = read_pcie_limits(gpu, virtual=virtual)
         generation = config.expect_pcie_generation or recorded.generation
         return expectation_of(limits, generation, config.expect_pcie_width or recorded.width)
 

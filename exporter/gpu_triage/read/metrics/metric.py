@@ -90,10 +90,6 @@ class MetricSpec(Declared):
     def sample(self, value: float, *labels: str) -> Sample:
         if len(labels) != len(self.labels):
             raise ValueError(f"{self.name} has labels {self.labels}, got {labels}")
-        return self.next_sample(value, labels)
-
-    def next_sample(self, value: float, labels: tuple[str, ...]) -> Sample:
-        """Create the next sample of an existing series, with labels that have already been validated."""
         if not 0 <= value < math.inf or self.kind is Kind.INFO:
             self._refuse_wrong(value)
         return Sample(self, labels, float(value))

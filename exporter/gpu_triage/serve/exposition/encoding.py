@@ -71,7 +71,7 @@ class Encoder:
             shown = self._selection.shown(sample.spec)
             if not isinstance(shown, bool) and shown(sample) != (place is not None):
                 return False
-            if place is not None and sample.value != before.value:
+            if place is not None:
                 line = self._parts[place]
                 self._parts[place] = f"{line[: line.rindex(' ')]} {go_float(sample.value)}\n"
         return True

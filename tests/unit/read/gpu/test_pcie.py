@@ -124,6 +124,17 @@ def test_without_sysfs_the_driver_alone_says_what_to_expect_and_a_declaration_be
     assert expected(nvml) == (4, 16)
 
 
+def test_whether_the_host_is_a_virtual_machine_is_asked_until_it_is_known(bench: BenchMaker) -> None:
+    nvml, reader = bench("dual-a10"), ExpectedLinkReader(Config())
+    nvml.answer("nvmlDeviceGetVirtualizationMode", pynvml.NVML_ERROR_NOT_SUPPORTED)
+    (nvml.machine.sysfs / "bus" / "pci" / "devices" / "0000:64:00.0" / "max_link_width").unlink()
+    cpuinfo, hidden = nvml.machine.procfs / "cpuinfo", []
+    for text in ("", "flags : fpu hypervisor\n", ""):
+        cpuinfo.write_text(text)
+        hidden.append(reader.read(nvml.round()).limits.slot_hidden)
+    assert hidden == [False, True, True]
+
+
 def test_one_pair_without_p2p_does_not_silence_the_others(bench: BenchMaker) -> None:
     nvml, asked = bench("h100-8"), []
 
