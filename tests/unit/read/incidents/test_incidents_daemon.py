@@ -71,6 +71,7 @@ def test_a_restart_forgets_nothing_and_counts_nothing_twice(tmp_path: Path) -> N
         assert incidents(again)[("0", "48")] == 1
         third = restarted(again)
         third.run(10)
+        assert saved(tmp_path)["version"] == 1, "with another number an upgrade sets the history aside"
         assert kinds(tmp_path) == ["48", "94", "79", "lost"]
         assert [each["slot"][5:7] for each in saved(tmp_path)["incidents"]] == ["65", "b3", "b3", "b3"]
         assert before == {("0", "48"): 1, ("1", "94"): 1, ("1", "79"): 1, ("1", "lost"): 1}
