@@ -10,7 +10,6 @@ import click
 import helm_python
 import kubernetes_validate
 import pytest
-import yaml
 from tests.chart.rendering import CHART, IMAGE, MATRIX, Rendered, render
 from tests.e2e.processes import exporter
 from tests.gathered import every
@@ -63,10 +62,6 @@ def test_only_the_exporters_pods_are_selected(values: dict[str, Any]) -> None:
         assert not selector.items() <= test_pod["metadata"]["labels"].items()
     for service in rendered.of_kind("Service"):
         assert service["spec"]["selector"] == selector
-
-
-def test_the_charts_version_of_the_program_is_the_programs() -> None:
-    assert yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))["appVersion"] == __version__
 
 
 def _flags(rendered: Rendered, root: Path) -> list[str]:

@@ -9,11 +9,9 @@ import pytest
 import yaml
 from deploy.generate.chart_rules import definitions, overrides_schema
 from tests.chart.rendering import HERE, render
-from tests.gathered import every
 
 from gpu_triage.alerting.files import rule_files
-from gpu_triage.alerting.rule_source import Alert
-from gpu_triage.alerting.settings import DEFAULTS, default_settings, read_settings
+from gpu_triage.alerting.settings import default_settings, read_settings
 from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.errors import ConfigError
 
@@ -78,21 +76,6 @@ def test_the_chart_writes_what_the_command_writes(overrides: dict[str, Any], tmp
         assert charted[name] == commanded[name]
 
 
-def test_without_overrides_the_chart_has_the_rules_that_are_shipped(repository: Path) -> None:
-    charted = by_chart({name: getattr(DEFAULTS, name) for name in NO_LINKS})
-    rules = repository / "rules"
-    for path in [*rules.glob("alerts-*.yml"), rules / "recording.yml"]:
-        assert charted[path.stem] == parsed(path.read_text(encoding="utf-8"))
-
-
-def test_the_schema_knows_every_alert_and_threshold() -> None:
-    properties = overrides_schema()["properties"]["alerts"]["properties"]
-    assert properties.keys() == ALERTS.keys()
-    for key, alert in ALERTS.items():
-        limits = properties[key]["properties"].get("thresholds", {}).get("properties", {})
-        assert limits.keys() == alert.thresholds.keys()
-
-
 @pytest.mark.parametrize("setting", [{"for": "15m"}, {"thresholds": {"share": 0.2}}])
 def test_a_setting_of_the_exporter_is_refused_with_its_option(setting: dict[str, Any]) -> None:
     with pytest.raises(helm_python.HelmError, match=r"set judge\.thermal\.hw in the chart's values"):
@@ -112,13 +95,3 @@ def test_schema_and_command_take_and_refuse_the_same(overrides: dict[str, Any], 
     except ConfigError:
         accepted = False
     assert by_schema == accepted == (overrides in SETTINGS["fine"])
-
-
-@pytest.mark.parametrize("alert", [a for a in ALERTS.values() if a.thresholds], ids=lambda alert: alert.key)
-def test_a_threshold_outside_of_its_range_is_refused_by_both(alert: Alert, tmp_path: Path) -> None:
-    for name, limits in every(alert.thresholds.items()):
-        for value in (limits.low - 0.001, limits.high + 0.001):
-            overrides = {"alerts": {alert.key: {"thresholds": {name: value}}}}
-            assert not jsonschema.Draft202012Validator(SCHEMA).is_valid(overrides)
-            with pytest.raises(ConfigError):
-                by_command(overrides, tmp_path)

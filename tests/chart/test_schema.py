@@ -7,7 +7,6 @@ from itertools import pairwise
 from typing import Any
 
 import helm_python
-import jsonschema
 import pytest
 import yaml
 from tests.chart.rendering import CHART, HERE, render
@@ -23,10 +22,6 @@ REFUSED = yaml.safe_load((HERE / "refused.yml").read_text(encoding="utf-8"))
 def test_a_bad_value_is_refused_by_name(values: dict[str, Any], named: str) -> None:
     with pytest.raises(helm_python.HelmError, match=named):
         render(values)
-
-
-def test_the_schema_is_a_schema() -> None:
-    jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
 
 def test_no_object_takes_names_it_does_not_know() -> None:

@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 import yaml
-from deploy.generate.alertmanager import ALERTMANAGER, ROUTE
+from deploy.generate.alertmanager import ALERTMANAGER
 from tests.chart.rendering import render
 from tests.conftest import RequiresTool
 from tests.program_output import output_of
 from tests.rules.rulefile import alerts, read_rules, rule_files
-
-from gpu_triage.alerting.files import inhibitions
 
 AMLINT = Path(sys.executable).with_name("amlint")
 ROW = re.compile(r"^\| `([^`]+)`[^|]*\| `([^`]+)` \|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|$", re.MULTILINE)
@@ -36,16 +34,6 @@ def _way(config: Path, labels: str) -> dict[str, Any]:
 
 def _receiver(amtool: Path, config: Path, labels: str) -> str:
     return output_of(amtool, "config", "routes", "test", f"--config.file={config}", *labels.split()).strip()
-
-
-def test_the_merged_example_holds_the_whole_route(repository: Path) -> None:
-    """The texts are copied; this compares what Alertmanager reads."""
-    part, whole = (yaml.safe_load((repository / path).read_bytes()) for path in (ROUTE, ALERTMANAGER))
-    shipped = yaml.safe_load(inhibitions())["inhibit_rules"]
-    assert part["inhibit_rules"] == shipped
-    assert whole["inhibit_rules"][-len(shipped) :] == shipped
-    assert whole["route"]["routes"][0] == part["route"]["routes"][0]
-    assert whole["receivers"][-len(part["receivers"]) :] == part["receivers"]
 
 
 def test_amlint_finds_nothing_in_the_example_with_and_without_the_rules(repository: Path) -> None:

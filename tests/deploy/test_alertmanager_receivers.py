@@ -234,12 +234,6 @@ def test_a_page_says_first_what_a_person_needs(sent: Sent) -> None:
     ]
 
 
-def test_a_page_for_eight_gpus_has_the_first_in_its_title_and_a_line_for_each(sent: Sent) -> None:
-    details = sent.page(TITLES[1])["payload"]["custom_details"]
-    assert TITLES[1].endswith(" and 7 more")
-    assert details["firing"].split("\n") == LINES
-
-
 def test_a_page_without_host_or_link_has_the_command(sent: Sent) -> None:
     page = sent.page(TITLES[2])
     # PagerDuty rejects what is no URL.

@@ -108,11 +108,6 @@ def test_what_runs_is_what_was_tested(repository: Path, lock: str) -> None:
     assert pins <= tested
 
 
-def test_the_build_lock_is_made_from_what_the_build_asks_for(repository: Path, pyproject: dict[str, Any]) -> None:
-    lines = (repository / "requirements" / "build.in").read_text(encoding="utf-8").splitlines()
-    assert [line for line in lines if not line.startswith("#")] == pyproject["build-system"]["requires"]
-
-
 def test_the_image_is_built_from_files_that_its_context_holds(repository: Path) -> None:
     dockerfile = (repository / "Dockerfile").read_text(encoding="utf-8")
     copies = [line.split()[1:-1] for line in dockerfile.splitlines() if line.startswith("COPY ")]

@@ -47,11 +47,3 @@ def test_promtool_accepts_the_page(program: tuple[str, ...], tmp_path: Path, req
         assert 'gpu_exporter_collector_success{collector="host_cpu"} 1.0' in page
         running.process.terminate()
         assert running.process.wait(10) == 0
-
-
-def test_a_history_is_recorded(program: tuple[str, ...], tmp_path: Path) -> None:
-    target = tmp_path / "history.om"
-    output(tmp_path, *program, "simulate", "dual-a10", "--history", "5m", "--step", "1m", "--output", str(target))
-    history = target.read_text(encoding="utf-8")
-    assert history.endswith("# EOF\n")
-    assert history.count("\ngpu_up{") == 2 * 6

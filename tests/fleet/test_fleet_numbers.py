@@ -151,17 +151,3 @@ def test_most_queries_have_an_answer(stores: Stores) -> None:
     asked = [*DASHBOARDS.values(), *COMMANDS.values()]
     answered = [query for query in asked if any(stores.single.at(query, minute * 60) for minute in MOMENTS)]
     assert len(answered) >= 0.75 * len(asked)
-
-
-def test_a_model_on_both_shards_has_one_mean_which_is_that_of_neither(stores: Stores) -> None:
-    query = DASHBOARDS["capacity: Used share over a day, by model A"]
-    (mean,) = _values(stores.above, query, "NVIDIA A10")
-    used, observed = (f"sum by (name, shard) (instance_name:gpu_{what}_hours:sum1d)" for what in ("used", "observed"))
-    one, other = _values(stores.above, f"{used} / {observed}", "NVIDIA A10")
-    assert min(one, other) < mean < max(one, other)
-    assert mean != pytest.approx((one + other) / 2)
-
-
-def _values(store: Store, query: str, model: str) -> list[float]:
-    found = store.at(query, (MINUTES - 1) * 60)
-    return [value for each in found if each.labels["name"] == model for value in each.values.values()]

@@ -188,11 +188,6 @@ def test_page_passes_promtool(case: tuple[str, str], requires_tool: RequiresTool
     assert (checked.returncode, checked.stderr) == (0, ""), checked.stderr
 
 
-def test_no_series_appears_twice(case: tuple[str, str]) -> None:
-    lines = [line.rpartition(" ")[0] for line in case[1].splitlines() if not line.startswith("#")]
-    assert len(lines) == len(set(lines))
-
-
 def test_every_metric_stands_in_a_golden() -> None:
     seen = {
         sample.name

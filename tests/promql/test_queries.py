@@ -8,22 +8,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.promql.expressions import windows_matched_as_one
 from tests.promql.queries import faults
 from tests.promql.vocabulary import ELSEWHERE, WORDS, series_labels, words
-from tests.rules.rulefile import Rule
+from tests.rules.rulefile import read_rules, rule_files
 
 from gpu_triage.read.registry import METRICS
 
-BUSY = Rule(
-    group="g",
-    interval="",
-    name="instance_gpu:gpu_busy:ratio5m",
-    alert=False,
-    expr="sum by (instance, gpu) (rate(gpu_busy_seconds_total[5m]))",
-    hold="",
-    keep="",
-    labels={},
-    annotations={},
-)
-LABELS = series_labels((BUSY,))
+LABELS = series_labels(read_rules(rule_files()))
 FAULTY = yaml.safe_load((Path(__file__).parent / "faulty.yml").read_bytes())
 
 

@@ -11,7 +11,6 @@ import pytest
 from tests.conftest import RequiresTool
 from tests.gathered import for_each
 from tests.promql.promtool import Alert
-from tests.promql.vocabulary import series_labels, words
 from tests.rules.notifications import (
     ADDRESS,
     NOTIFICATIONS,
@@ -54,8 +53,6 @@ which older versions have no times in texts."""
 SENTENCE_END = re.compile(r"\. (?=[A-Z])")
 """Neither the steps of a list, which begin with "(1)", nor what stands in parentheses."""
 LINK_AT_END = re.compile(r" All hosts: http://\S+$")
-SERIES = re.compile(r"(\w+)\{(.*)\}")
-LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 Sent = Mapping[str, tuple[Alert, ...]]
 
@@ -122,20 +119,3 @@ def test_every_alert_has_a_notification_to_review_and_no_other_is_left() -> None
     assert sorted(shown) == sorted(read_notifications()), "run `make regenerate`"
     shipped = {(rule.name, rule.labels["severity"]) for rule in alerts(read_rules((*rule_files(), BMC)))}
     assert {(alert.name, alert.severity) for alert in enabled.values()} == shipped
-
-
-def test_exhibits_are_made_of_series_that_an_exporter_publishes() -> None:
-    """A text that asks for a label of another name would look complete here, and arrive without it."""
-    labels_of = series_labels(read_rules((*rule_files(), BMC)))
-    unknown: set[tuple[str, ...]] = set()
-    for exhibit in EXHIBITS:
-        for series in exhibit.series:
-            metric, pairs = SERIES.fullmatch(series).groups()  # type: ignore[union-attr]  # every series has labels
-            held = dict(LABEL.findall(pairs))
-            unknown |= {(metric, label) for label in held.keys() - labels_of(metric)}
-            unknown |= {
-                (metric, label, value)
-                for label, value in held.items()
-                if value not in (words(metric, label) or {value})
-            }
-    assert unknown == set()

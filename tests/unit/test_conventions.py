@@ -40,10 +40,6 @@ def test_every_metric_obeys(rule: str) -> None:
     assert [spec.name for spec in every(METRICS) if not RULES[rule](spec)] == []
 
 
-def test_metric_names_are_unique() -> None:
-    assert len({spec.name for spec in METRICS}) == len(METRICS) > 0
-
-
 @pytest.mark.parametrize("root", ["exporter", "tests", "dashboards"])
 def test_files_stay_short_enough_to_read(repository: Path, root: str) -> None:
     lengths = {

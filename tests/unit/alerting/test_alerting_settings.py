@@ -376,15 +376,3 @@ def test_wrong_settings_write_nothing_and_are_named(tmp_path: Path, capsys: pyte
     assert rules(out, config="jobs: x\nalerts: {GpuLots: {}}\n") == 2
     assert not out.exists()
     assert [line.partition(": error: ")[0] for line in capsys.readouterr().err.splitlines()] == ["gpu-triage"] * 2
-
-
-@pytest.mark.parametrize("flags", [[], ["--config", "/nonexistent.yaml", "--output", "x"]])
-def test_wrong_usage_has_exit_code_2(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_cli(group, ["rules", *flags]) == 2
-    assert "gpu-triage: error: " in capsys.readouterr().err
-
-
-def test_every_dashboard_of_the_package_is_one_of_the_repository(repository: Path) -> None:
-    package = [*(repository / "exporter/gpu_triage/alerting/dashboards").iterdir()]
-    assert {path.name for path in package} == {path.name for path in (repository / "dashboards").glob("*.json")}
-    assert all(path.is_symlink() for path in every(package))

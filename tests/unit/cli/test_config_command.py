@@ -16,7 +16,7 @@ from tests.faults.stand_in import StandIn
 from gpu_triage import __version__
 from gpu_triage.cli.run import run_cli
 from gpu_triage.driver.nvml import probe
-from gpu_triage.errors import DriverUnavailable, ScenarioError
+from gpu_triage.errors import AddressUnavailable, DriverUnavailable, ScenarioError
 from gpu_triage.options.option_table import all_options
 from gpu_triage.read.registry import COLLECTOR_SWITCHES
 
@@ -43,6 +43,7 @@ def test_unprintable_text_from_the_command_line_stays_on_one_line(run: Run) -> N
             1,
             "gpu-triage: error: driver_not_loaded: line one line two\n",
         ),
+        (AddressUnavailable("in use"), 1, "gpu-triage: error: in use\n"),
         (click.FileError("a.toml", "is a folder"), 1, "gpu-triage: error: Could not open file 'a.toml': is a folder"),
         # A fault of the program is told apart from what it found.
         (ZeroDivisionError(), 70, "gpu-triage: this is a bug, please report it:\nTraceback"),
@@ -61,11 +62,6 @@ def test_an_error_is_an_exit_code_and_a_line(
     told = capsys.readouterr().err
     assert told.startswith(said)
     assert code == 70 or len(told.split("\n")) == 2
-
-
-def test_called_with_nothing_the_program_shows_its_help(run: Run) -> None:
-    _, out, err = run()
-    assert "Usage: gpu-triage" in out + err
 
 
 def test_version_names_program_version_python_and_driver(run: Run) -> None:

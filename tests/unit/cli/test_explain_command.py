@@ -24,16 +24,6 @@ def explained(*words: str) -> str:
     return result.output
 
 
-@pytest.mark.slow
-@for_each("name", [*alert_names(), *FINDINGS])
-def test_every_alert_and_every_finding_is_explained(name: str) -> None:
-    page = explained(name)
-    assert len(page.splitlines()) > 3
-    assert not {"](", "**", "\n#", "```", "|---", "\x1b"} & {
-        mark for mark in ("](", "**", "```", "|---") if mark in page
-    }
-
-
 XID_LINE = (
     "[12345.6] NVRM: Xid (PCI:0000:41:00): 119, pid=7, name=python3, Timeout after 6s of waiting for RPC response"
 )

@@ -17,10 +17,6 @@ def test_help_shows_what_the_flag_shows(run: Run, words: tuple[str, ...]) -> Non
     assert run("help", *words) == run(*words, "--help")
 
 
-def test_help_is_listed(run: Run) -> None:
-    assert "  help          Show the help of a command" in run("help").out
-
-
 ERRORS = yaml.safe_load((Path(__file__).parent / "errors.yml").read_text(encoding="utf-8"))
 
 

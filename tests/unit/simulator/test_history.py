@@ -115,12 +115,6 @@ def history() -> History:
     return record_history(load_scenario("dual-a10"), seconds=240, step_seconds=15)
 
 
-def test_the_first_and_the_last_instant_are_scraped(history: History) -> None:
-    assert history.steps == 17
-    assert {len(values) for values in history.series.values()} == {17}
-    assert values(history, "up") == [1.0] * 17
-
-
 def test_openmetrics_says_what_was_recorded(history: History) -> None:
     parsed: dict[SeriesKey, dict[float, float]] = {}
     kinds = {}

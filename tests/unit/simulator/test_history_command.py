@@ -51,8 +51,6 @@ def test_without_a_file_the_history_goes_to_standard_output(capsys: pytest.Captu
     assert said.out.endswith("# EOF\n")
     assert " 1700000060\n" in said.out
     assert said.err == ""
-    assert run_cli(group, ["simulate", "--help"]) == 0
-    assert "promtool tsdb create-blocks-from openmetrics night.om data" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -252,13 +252,6 @@ def test_a_wrong_model_says_which_key_and_what_would_be_right(changes: dict[str,
     assert message in str(error.value)
 
 
-def test_a_model_without_its_source_is_refused() -> None:
-    table = changed("t4")
-    del table["source"]
-    with pytest.raises(DocumentError, match="source: is missing"):
-        read_model(table, "t4.toml")
-
-
 RESET_AT, LATER = 60, 90
 RESET = f'at = {RESET_AT}\ngpu = 1\neffect = {{ kind = "gpu_reset" }}'
 REBOOT = f'at = {RESET_AT}\nuntil = {LATER}\neffect = {{ kind = "reboot" }}'

@@ -170,9 +170,10 @@ def test_a_runbook_begins_with_one_short_sentence_that_says_what_happened(name: 
 
 
 @pytest.mark.parametrize("width", [40, 80, 100])
-@pytest.mark.parametrize("name", ["GpuLost", "xid-79", PLAYBOOK])
+@for_each("name", [*alert_names(), *FINDINGS, "xid-79", PLAYBOOK])
 def test_the_terminals_width_is_kept_by_prose_and_lists(name: str, width: int) -> None:
     text = unstyle(render_terminal(find(name), width))
+    assert [mark for mark in ("](", "**", "```", "|---") if mark in text] == []
     prose = [line for line in text.splitlines() if "  " not in line]
     assert [line for line in every(prose) if len(line) > width and " " in line.strip(" -")] == []
 
