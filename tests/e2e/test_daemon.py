@@ -11,8 +11,12 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from tests.e2e.processes import Exporter, end, exporter, wait_for
+from tests.certificates import Authority
+from tests.conftest import RequiresTool
+from tests.e2e.processes import Exporter, end, exporter, prometheus, started, wait_for
 from tests.kubelet import kubelet
+
+from gpu_triage.serve.passwords import hashed
 
 LOADED = """
 import atexit, json, sys
@@ -82,6 +86,19 @@ def test_gpus_are_released_and_acquired_over_http_only_where_that_is_enabled(tmp
         assert running.request("POST", "/-/release")[0] == 404
 
 
+def test_a_port_that_is_taken_ends_it_with_one_line_and_a_code_to_retry_after(simulated: Exporter) -> None:
+    second = subprocess.run(
+        [sys.executable, "-m", "gpu_triage", "serve", "--web.listen-address", simulated.address],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert second.returncode == 1
+    assert simulated.address in second.stderr
+    assert len(second.stderr.strip().splitlines()) == 1
+
+
 def page_value(page: str, start: str) -> float:
     """The value of the first series whose line starts so; NaN, which equals nothing, while there is none."""
     return next((float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(start)), math.nan)
@@ -127,7 +144,6 @@ def test_sighup_reads_settings_again_and_a_bad_file_changes_nothing(tmp_path: Pa
         wait_for(lambda: settings() == ["thermal.hw waits 7 minutes instead of 10 minutes"])
         wait_for(lambda: running.get("/-/healthy")[1].get("x-frame-options") == "sameorigin")
         assert page_value(running.metrics(), success) == 1
-        assert page_value(running.metrics(), "gpu_exporter_web_config_reload_success") == 1
         judge.write_text("judge: {thermal.hw: {wait: 7}}\n")
         running.process.send_signal(signal.SIGHUP)
         wait_for(lambda: page_value(running.metrics(), success) == 0)
@@ -144,6 +160,36 @@ os.set_inheritable(3, True)
 os.environ["LISTEN_PID"], os.environ["LISTEN_FDS"] = str(os.getpid()), "1"
 os.execv(sys.argv[2], sys.argv[2:])
 """
+SCRAPE = """
+global: {{scrape_interval: 1s, scrape_timeout: 1s}}
+scrape_configs:
+  - job_name: gpu
+    scheme: https
+    basic_auth: {{username: prometheus, password: scrape}}
+    tls_config: {{ca_file: {folder}/ca.pem, cert_file: {folder}/client.pem, key_file: {folder}/client.key}}
+    static_configs: [{{targets: ["{address}"]}}]
+"""
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[str]:
+    """The address of a daemon that wants a client certificate and a password."""
+    authority = Authority(tmp_path)
+    authority.issue("client", "DNS:prometheus")
+    tls = authority.server("client_auth_type: RequireAndVerifyClientCert", "client_ca_file: ca.pem")
+    (tmp_path / "web.yml").write_text(f"{tls}basic_auth_users:\n  prometheus: {hashed(b'scrape', 4)}\n")
+    flags = ("--simulate", "dual-a10", "--web.config.file", str(tmp_path / "web.yml"))
+    with started(tmp_path / "log", *flags) as running:
+        assert f"https://{running.address}/" in running.log.read_text()
+        yield running.address
+
+
+def test_prometheus_scrapes_with_both_credentials(tmp_path: Path, guarded: str, requires_tool: RequiresTool) -> None:
+    config = SCRAPE.format(folder=tmp_path, address=guarded)
+    with prometheus(requires_tool("prometheus"), tmp_path, config) as query:
+        wait_for(lambda: query("up == 1"))
+        wait_for(lambda: query("gpu_exporter_web_config_reload_success == 1"))
+        assert query("time() - gpu_exporter_web_config_last_reload_success_timestamp_seconds < 3600")
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_UNIX])
