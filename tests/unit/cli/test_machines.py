@@ -56,10 +56,13 @@ def test_at_a_pace_a_round_takes_its_real_time(stack: ExitStack) -> None:
     assert stepped_host(Config(simulate="dual-a10", simulate_pace=20), stack).config.sample_fast_seconds == 1
 
 
-def test_what_a_made_up_host_keeps_is_beside_the_state_of_this_host(stack: ExitStack, tmp_path: Path) -> None:
+def test_what_a_made_up_host_keeps_is_beside_the_state_of_this_host(
+    stack: ExitStack, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     config = Config(simulate="dual-a10", state_directory=tmp_path)
     assert live_host(config, stack).config.state_directory == tmp_path / "simulated"
     assert (tmp_path / "simulated").is_dir()
+    assert "RECORDING" not in caplog.text
     assert live_host(Config(state_directory=tmp_path), stack).config.state_directory == tmp_path
     assert stepped_host(config, stack).config.state_directory is None, "its clock is another one"
 

@@ -8,7 +8,11 @@ import pytest
 from tests.evidence import evidence_of
 
 from gpu_triage.judge.evidence.host import HostEvidence, full_disks, slow_mounts
-from gpu_triage.read.host.cpu import GPU_HOST_PRESSURE_SECONDS_TOTAL, GPU_HOST_PROCESSES_BLOCKED
+from gpu_triage.read.host.cpu import (
+    GPU_HOST_CPU_SECONDS_TOTAL,
+    GPU_HOST_PRESSURE_SECONDS_TOTAL,
+    GPU_HOST_PROCESSES_BLOCKED,
+)
 from gpu_triage.read.host.disk import GPU_HOST_DISK_BUSY_SECONDS_TOTAL, HOST_DISK, parse_disk
 from gpu_triage.read.host.nfs import HOST_NFS, NfsMount
 from gpu_triage.read.metrics.metric import Sample
@@ -40,6 +44,11 @@ def stalled(share: float) -> tuple[Sample, Sample]:
 def blocked(tasks: int) -> tuple[Sample, Sample]:
     sample = GPU_HOST_PROCESSES_BLOCKED.sample(tasks)
     return sample, sample
+
+
+def cpu_time(mode: str, share: float) -> tuple[Sample, Sample]:
+    metric = GPU_HOST_CPU_SECONDS_TOTAL
+    return metric.sample(0.0, "0", mode), metric.sample(share * SECONDS, "0", mode)
 
 
 QUIET = (stalled(0.01),)
@@ -99,6 +108,21 @@ def test_a_class_that_is_entered_is_kept_until_all_of_it_is_lower(
     assert list(full_disks(host, 1.0)) == []
     (said,) = full_disks(host, 0.8)
     assert said.endswith(sign)
+
+
+@pytest.mark.parametrize(
+    ("more", "sign"),
+    [
+        ((cpu_time("idle", 0.91), cpu_time("iowait", 0.09), QUIET[0]), "9% of the CPU time is iowait"),
+        ((stalled(0.18),), "tasks stalled for I/O 18% of the time"),
+    ],
+)
+def test_storage_stays_scarce_until_waits_are_lower_than_where_it_began(
+    more: tuple[tuple[Sample, Sample], ...], sign: str
+) -> None:
+    host = host_of(IDLE, *more)
+    assert (host.scarce_storage(), host.scarce_storage(0.85)) == (None, sign)
+    assert host.scarce_storage(0.95) is None
 
 
 def mounted(

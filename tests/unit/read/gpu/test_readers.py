@@ -218,6 +218,7 @@ def test_an_identity_is_the_boards_own_and_what_it_lacks_is_an_empty_label(bench
     reading = read_identity(bench("h100-8").round())
     assert (reading.name, reading.pci_bus_id) == ("NVIDIA H100 80GB HBM3", "0000:18:00.0")
     assert (reading.architecture, reading.compute_capability) == ("hopper", "9.0")
+    assert (reading.vbios_version, reading.board_part_number) == ("96.00.A5.00.01", "692-2G520-0200-000")
     (sample,) = render(IdentityReading("", ""), GpuLabels("3", "GPU-3"))
     assert (sample.labels, sample.value) == (("3", "GPU-3", *[""] * 8), 1)
 
