@@ -101,8 +101,10 @@ class HostJudge:
         if self._subject.files:
             # When they were written, the driver did not respond, or GPUs were missing. Other findings need time to be
             # confirmed, and files only show snapshots.
-            sure = ((life, life.finding.check.area is Area.DRIVER) for life in present)
-            present = tuple(replace(life, state=State.CONFIRMED) if is_sure else life for life, is_sure in sure)
+            present = tuple(
+                replace(life, state=State.CONFIRMED) if life.finding.check.area is Area.DRIVER else life
+                for life in present
+            )
         completed = self._completed(present, host)
         over = tuple(self._with_life(life, host.at) for life in ended)
         report = report_of(self._subject, host, bottlenecks, memories, completed, ended=over, error=error)
