@@ -94,7 +94,8 @@ class HostJudge:
         if self._subject.files:
             judged = (f for f in judged if f.check.code not in NOT_IN_A_MOMENT)
         rows = (replace(f, check=settings.checks[f.check.code]) for f in (*judged, *more))
-        found = [f if (gpu := host.silent_gpus.of(f)) is None else f.about(gpu) for f in rows]
+        named = (f if (gpu := host.silent_gpus.of(f)) is None else f.about(gpu) for f in rows)
+        found = sorted(named, key=lambda f: _ORDER[f.check.code])
         present, ended = self.states.judge(
             found, partial(observable, host), host.at.monotonic, partial(last_reset, host), host.known_gpus
         )
