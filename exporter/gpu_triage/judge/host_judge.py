@@ -94,15 +94,18 @@ class HostJudge:
         if self._subject.files:
             judged = (f for f in judged if f.check.code not in NOT_IN_A_MOMENT)
         rows = (replace(f, check=settings.checks[f.check.code]) for f in (*judged, *more))
-        found = [f if (gpu := host.silent_gpus.of(f)) is None else f.about(gpu) for f in rows]
+        named = (f if (gpu := host.silent_gpus.of(f)) is None else f.about(gpu) for f in rows)
+        found = sorted(named, key=lambda f: _ORDER[f.check.code])
         present, ended = self.states.judge(
             found, partial(observable, host), host.at.monotonic, partial(last_reset, host), host.known_gpus
         )
         if self._subject.files:
             # When they were written, the driver did not respond, or GPUs were missing. Other findings need time to be
             # confirmed, and files only show snapshots.
-            sure = ((life, life.finding.check.area is Area.DRIVER) for life in present)
-            present = tuple(replace(life, state=State.CONFIRMED) if is_sure else life for life, is_sure in sure)
+            present = tuple(
+                replace(life, state=State.CONFIRMED) if life.finding.check.area is Area.DRIVER else life
+                for life in present
+            )
         completed = self._completed(present, host)
         over = tuple(self._with_life(life, host.at) for life in ended)
         report = report_of(self._subject, host, bottlenecks, memories, completed, ended=over, error=error)

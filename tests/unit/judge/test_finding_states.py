@@ -310,6 +310,13 @@ def test_a_flood_is_bounded_and_ended_ones_go_first() -> None:
     assert (len(present), len(ended)) == (MOST_FINDINGS, 0)
 
 
+def test_of_a_flood_those_are_kept_that_come_first_in_the_playbook() -> None:
+    flood = [replace(HOT, uuid=f"GPU-{number}") for number in range(MOST_FINDINGS)]
+    host, silent = HostEvidence(0.0, Moment(NOW, NOW), {}, Memory()), Finding(BY_CODE["driver.unavailable"], "")
+    report = HostJudge(JudgedHost("gpu-7")).judge(host, more=(*flood, silent)).report
+    assert [each.check.code for each in report.findings[:2]] == ["driver.unavailable", "thermal.hw"]
+
+
 def test_what_is_restored_late_goes_on_from_what_was_seen_meanwhile() -> None:
     course = Course()
     course.look(HOT)

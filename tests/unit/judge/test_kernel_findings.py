@@ -161,10 +161,13 @@ def test_errors_that_memory_controllers_count_now_are_found(severity: str, code:
     assert counted(host_memory.GPU_HOST_EDAC_ERRORS_TOTAL, 30.0, 5, 5, "mc0", severity) == {}
 
 
-def test_the_memory_module_with_the_errors_is_named() -> None:
+def test_the_memory_module_with_the_errors_is_named_and_none_of_a_controller_without_any() -> None:
     errors = host_memory.GPU_HOST_EDAC_ERRORS_TOTAL, ("mc0", "uncorrected")
-    modules = host_memory.GPU_HOST_EDAC_DIMM_ERRORS_TOTAL, ("mc0", "dimm0", "DIMM_A1", "uncorrected")
-    rounds = ((at, [spec.sample(at, *labels) for spec, labels in (errors, modules)]) for at in (1.0, 3.0))
+    module, other = (
+        (host_memory.GPU_HOST_EDAC_DIMM_ERRORS_TOTAL, (controller, "dimm0", name, "uncorrected"))
+        for controller, name in (("mc0", "DIMM_A1"), ("mc1", "DIMM_B1"))
+    )
+    rounds = ((at, [spec.sample(at, *labels) for spec, labels in (errors, module, other)]) for at in (1.0, 3.0))
     (found,) = judge_kernel(evidence_of(*rounds, wall=WALL))
     assert found.detail == "memory controller mc0, DIMM_A1"
 

@@ -171,7 +171,7 @@ def _errors(host: HostEvidence, severity: str, seconds: float) -> tuple[Amount, 
     modules = {
         labels["dimm_label"] or labels["dimm"]
         for labels in host.labels_of(GPU_HOST_EDAC_DIMM_ERRORS_TOTAL, severity=severity)
-        if host.risen(GPU_HOST_EDAC_DIMM_ERRORS_TOTAL, seconds, **labels).amount
+        if labels["controller"] in rising and host.risen(GPU_HOST_EDAC_DIMM_ERRORS_TOTAL, seconds, **labels).amount
     }
     where = f"memory controller {', '.join(rising)}" + (f", {first_few(sorted(modules), _SHOWN)}" if modules else "")
     return sum_of(rises.values()), where

@@ -209,6 +209,7 @@ class Memory:
         return self.past(subject, name).over(seconds)
 
     def past(self, subject: str, name: Hashable) -> Past:
+        """Return that history; one of nothing if there is none, which is not kept."""
         return self._pasts.get((subject, name)) or Past()
 
     def replace(self, subject: str, name: Hashable, value: object) -> object | None:
