@@ -80,7 +80,7 @@ class FilesOfHost:
 
 def evidence_of(files: FilesOfHost) -> HostEvidence:
     now = files.log.reference
-    # One without a time comes first, and only fills what the next one lacks: nobody knows how long before that it was.
+    # One without a time counts as the first, and only fills what the next one lacks: the time between them is unknown.
     first = next((snapshot.at for snapshot in files.snapshots if snapshot.at is not None), now)
     times = [first if snapshot.at is None else snapshot.at for snapshot in files.snapshots] or [now]
     sampled = _sampled(files, times[-1])

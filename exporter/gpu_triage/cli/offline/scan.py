@@ -287,7 +287,7 @@ class Scanner:
         elif line.startswith("Date: ") and content.is_bug_report and content.written_at is None:
             content.written_at = date_time(line[6:100])
         elif content.written_at is None and content.is_bug_report and (listed := _LISTED.match(line)):
-            # In languages whose dates are not known.
+            # The date above is in a language that date_time does not read.
             content.written_at = date_time(listed[1])
         elif line[0] == " " and line[-1] == ":" and _LOG_OF_SECTION.match(line):
             self._end_log()
