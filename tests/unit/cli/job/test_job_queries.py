@@ -70,6 +70,7 @@ def test_a_window_has_few_steps_however_long_the_job(seconds: float, gpus: int) 
     assert window.seconds / window.step_seconds <= 2000
     assert gpus * window.seconds / window.step_seconds <= max(250_000, 60 * gpus)
     assert window.step_seconds < 60 or window.step_seconds % 60
+    assert window.step_seconds == 15 or seconds > 60, "a short job is looked at about as often as it is scraped"
 
 
 def test_since_shortens_the_window_and_never_lengthens_it() -> None:
