@@ -176,6 +176,19 @@ def test_a_job_waits_for_what_its_own_cgroup_lacks_and_that_is_one_finding(
         assert finding.measured == f"1 GPU (0) waiting: {seen.report.gpus[0].bottleneck.because}"
 
 
+@pytest.mark.slow
+def test_of_several_jobs_at_their_limit_the_worst_is_told(tmp_path: Path) -> None:
+    events = [f'at = 120\ngpu = {gpu}\neffect = {{ kind = "load", utilization = 0.3 }}' for gpu in (0, 1)]
+    for pid, throttled in ((41000, 0.6), (41100, 0.9)):
+        what = f'{{ kind = "cgroup", pids = [{pid}], cpus = 4, throttled = {throttled} }}'
+        events.append(f"at = 120\neffect = {what}")
+    with judged(scenario_with(tmp_path, "h100-8", *events), OF_JOBS) as seen:
+        seen.run_to(240)
+        (finding,) = (each for each in seen.report.findings if each.check.code == "cpu.limited")
+        assert finding.measured.startswith("2 GPUs (0, 1) waiting: ")
+        assert "stops it in 90% of" in finding.measured
+
+
 def test_processes_killed_at_the_limit_are_told_without_the_kernel_log(tmp_path: Path) -> None:
     killed = 'at = 200\neffect = { kind = "cgroup", pids = [5120], memory_gib = 64, oom_kills = 1 }'
     with judged(limited(tmp_path, "memory_gib = 64", killed), OF_JOBS) as seen:

@@ -171,6 +171,11 @@ def test_fast_or_idle_nfs_is_not(host: HostEvidence) -> None:
     assert list(slow_mounts(host, 1.0)) == []
 
 
+def test_nfs_stays_slow_until_less_is_under_way() -> None:
+    host = mounted(READ=(2.3, 0.4))
+    assert (list(slow_mounts(host, 1.0)), len(list(slow_mounts(host, 0.85)))) == ([], 1)
+
+
 SILENT = "NFS /data answers nothing, 3 tasks wait for I/O"
 READS = GPU_HOST_DISK_BUSY_SECONDS_TOTAL.sample(0.0, "nvme0n1"), GPU_HOST_DISK_BUSY_SECONDS_TOTAL.sample(6.0, "nvme0n1")
 
