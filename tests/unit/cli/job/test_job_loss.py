@@ -9,8 +9,17 @@ import pytest
 from tests.unit.cli.job.conftest import END, START, STEP, JobMaker, advice, gpu_labels, run, series
 
 from gpu_triage.cli.fleet.fleet_view import Selection
-from gpu_triage.cli.job.advice import BUSY_SHARE, CAUSED_SHARE, CLOCK_SHARE, MOST_OF_A_HOST, WAITING_SHARE, compare
+from gpu_triage.cli.job.advice import (
+    BUSY_SHARE,
+    CAUSED_SHARE,
+    CLOCK_SHARE,
+    MOST_OF_A_HOST,
+    WAITING_SHARE,
+    advice_on,
+    compare,
+)
 from gpu_triage.cli.job.job_facts import Window, loss_of, loss_queries
+from gpu_triage.cli.job.job_report import JobReport
 from gpu_triage.cli.job.job_runs import JobKey, Kind
 from gpu_triage.cli.job.job_view import Job
 
@@ -121,9 +130,12 @@ def test_without_one_main_thread_that_differs_none_is_named(odd: tuple[tuple[int
 
 def test_a_pace_that_was_never_known_is_no_loss() -> None:
     assert JobMaker("a").made().loss is None
-    loss = slow().made().loss
+    job = slow().made()
+    loss = job.loss
     assert loss is not None
     assert (loss.pace, round(loss.gpus or 0, 3), round(loss.gpu_seconds)) == (0.7, 1.8, 3240)
+    report = JobReport(job, compare(job), advice_on(job, compare(job)), (), "", (), 20, gpu_hour_price=3.0)
+    assert report.cost == pytest.approx(2.7), "0.9 hours"
     names = ("paced", "lost_now", "awaited", "awaited_now", "awaited_since")
     ended = loss_of({"lost_seconds": [series(60)]} | {name: [] for name in names})
     assert ended is not None
