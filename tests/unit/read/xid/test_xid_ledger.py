@@ -50,7 +50,7 @@ def count(*reports: XidReport) -> int:
     return counted(*reports)[XidName("79")]
 
 
-BESIDE, BEYOND = WINDOW_SECONDS, WINDOW_SECONDS + 0.1
+BESIDE, BEYOND = 5.0, 5.1
 
 
 @pytest.mark.parametrize(
