@@ -163,7 +163,7 @@ def _from_dcgm(finding: DcgmFinding) -> Iterator[RecordingRule]:
     elif check.wait_seconds and not finding.condition:
         yield RecordingRule(_HOLDS, f"({condition}) ^ 0", labels=code)
         holds, minutes = f'max without (code) ({_HOLDS}{{code="{check.code}"}})', round(check.wait_seconds / 60)
-        # Confirmed once it has held for so long, of twice as long, while it did in the last ten minutes.
+        # Confirmed if it held for the wait out of twice the wait, and at some time in the last ten minutes.
         long_enough = f"count_over_time(({holds})[{2 * minutes}m:1m]) >= {minutes}"
         expr = f"2 * ({long_enough} and count_over_time(({holds})[10m:1m])) ^ 0"
     name, subject = ("gpu_host_finding", "${target}") if check.of_host else ("gpu_finding", "${target}, gpu, uuid")

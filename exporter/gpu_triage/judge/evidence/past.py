@@ -209,7 +209,7 @@ class Memory:
         return self.past(subject, name).over(seconds)
 
     def past(self, subject: str, name: Hashable) -> Past:
-        """Return that history; one of nothing if there is none, which is not kept."""
+        """Return the history of an amount; if nothing was noted, an empty one that is not stored."""
         return self._pasts.get((subject, name)) or Past()
 
     def replace(self, subject: str, name: Hashable, value: object) -> object | None:

@@ -99,7 +99,7 @@ class GpuFacts:
 
 @dataclass(frozen=True, slots=True)
 class HostValues:
-    """What the GPUs of a host share; the driver's count and version are None while it is unavailable."""
+    """Facts that the GPUs of a host share. GPU count and driver version are None while the driver is unavailable."""
 
     gpu_count: Annotated[int, Range(0, _MOST_GPUS)] | None
     driver_version: Name | None = None

@@ -103,7 +103,7 @@ def test_a_pod_is_found_with_its_end_and_with_how_many_others_of_its_workload_ra
     # Slurm may run in pods.
     found.append(series(2, *at, workload_pod="train-4", workload_namespace="r", slurm_job_id="4711"))
     server = Server(found=found)
-    pod = find(server, Selection(), parse_wanted("r/train-0"), None)  # type: ignore[arg-type]  # likewise
+    pod = find(server, Selection(), parse_wanted("r/train-0"), None)  # type: ignore[arg-type]  # a stand-in
     assert (pod.siblings, pod.run.start, pod.run.end, pod.ongoing) == (3, at[0], at[-1], False)
     assert min(server.points) > 1
 

@@ -67,7 +67,7 @@ FOUND: list[tuple[tuple[str, ...], dict[str, str]]] = [
     # Two moments of one slowdown tell how long it has lasted at least; one that began between them is of the last one.
     ((smi(BRAKED), smi(BRAKED, at=LATER)), {"power.brake": "hw_power_brake for at least 60 s"}),
     ((smi(smi_gpu(facts=SLOW)), smi(BRAKED, at=LATER)), {"power.brake": "hw_power_brake at that moment"}),
-    # One without a time is of an earlier moment, and of how much earlier nobody knows.
+    # An output without a time counts as earlier; by how much is unknown.
     (
         (smi(smi_gpu(facts=SLOW)).replace("Timestamp", "Time"), smi(BRAKED)),
         {"power.brake": "hw_power_brake at that moment"},

@@ -197,7 +197,7 @@ def test_a_field_that_is_accepted_no_longer_differs_and_every_other_still_does(f
 
 def test_what_is_not_reported_now_is_kept() -> None:
     silent = dict.fromkeys(("pcie", "nics", "peers", "nvlinks_up", "power_watts", "clocks", "numa_node"))
-    now = HostFacts(0.0, HostValues(None), (replace(A, name="", **silent), B))  # type: ignore[arg-type]
+    now = HostFacts(0.0, HostValues(None), (replace(A, name="", **silent), B))  # type: ignore[arg-type]  # by name
     assert accepted(HOST, now, ACCEPTABLE) == HOST
 
 
